@@ -31,6 +31,7 @@ std::array<std::atomic<const KernelTable*>, kDeviceKinds> g_tables{&kCpuKernels}
 constexpr KernelInfo kCpuLoops[] = {
 #define BITGRAD_ISA_LOOP(family, order, result, name, parameters) BITGRAD_LOOP_OF(#family, #name, order)
 #include "kernels/attention/kernels.inc"
+#include "kernels/codes/kernels.inc"
 #include "kernels/conv/kernels.inc"
 #include "kernels/elementwise/kernels.inc"
 #include "kernels/rowwise/kernels.inc"

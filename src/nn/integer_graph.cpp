@@ -5,35 +5,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/nn/module.h"
 #include "bitgrad/ops/unary.h"
 #include "nn/integer_product.h"
+#include "nn/integer_wanted.h"
 #include "nn/values.h"
 
 namespace bitgrad::inference {
 namespace {
 
-using integer::refuse_integer;
-
-constexpr int64_t kLeastCode = -128, kMostCode = 127;
-
-// The codes that a reader asks for: scale, bounds, and how an input of the model becomes codes.
-struct Wanted {
-  CodeScale scale = {};
-  int64_t lo = kLeastCode, hi = kMostCode;
-  const Quantize* quantize = nullptr;
-
-  // Of x where the codes are those of f(x), f an increasing function that is constant outside [low, high].
-  Wanted within(double low, double high) const {
-    Wanted w = *this;
-    w.lo = std::max<int64_t>(lo, scale.zero + std::llrint(std::max(low / scale.scale, -512.0)));
-    w.hi = std::min<int64_t>(hi, scale.zero + std::llrint(std::min(high / scale.scale, 512.0)));
-    return w;
-  }
-};
+using integer::kLeastCode, integer::kMostCode, integer::Wanted, integer::refuse_integer;
 
 std::shared_ptr<const QuantParams> params_of(const CodeScale& scale) {
   QuantParams params;
@@ -66,54 +49,70 @@ class Pass {
     const Node& node = in_[v];
     if (node.form.dtype == dtypes::int8) return codes(v);
     if (std::holds_alternative<Dequantize>(node.operation)) return codes(node.inputs[0]);
-    if (std::holds_alternative<Reshape>(node.operation) || std::holds_alternative<MaxPool>(node.operation))
-      return moved(node, coded(node.inputs[0], reader));
+    if (moves(node)) return once(v, [&] { return moved(node, coded(node.inputs[0], reader)); });
     refuse_integer(reader, "reads floats without a quantizer, of '", node.layer, "'");
   }
 
   // A value that is codes in `in_` already.
   Value codes(Value v) {
     const Node& node = in_[v];
-    if (const auto* const q = std::get_if<Quantize>(&node.operation)) {
-      const Value made = offered(node, *q);
-      if (quantizers_ != nullptr) (*quantizers_)[node.layer] = made;
-      return made;
-    }
-    const bool moves =
-        std::holds_alternative<Reshape>(node.operation) || std::holds_alternative<MaxPool>(node.operation);
-    if (!moves) refuse_integer(node, "returns ", node.form.dtype, " of another kind than a quantizer's int8");
-    return moved(node, codes(node.inputs[0]));
+    return once(v, [&] {
+      if (const auto* const q = std::get_if<Quantize>(&node.operation)) {
+        const Value value = made(node.inputs[0], wanted_by(node, *q));
+        if (quantizers_ != nullptr) (*quantizers_)[node.layer] = value;
+        return value;
+      }
+      if (!moves(node)) refuse_integer(node, "returns ", node.form.dtype, " of another kind than a quantizer's int8");
+      return moved(node, codes(node.inputs[0]));
+    });
   }
 
-  // What quantizer `q` reads, in its codes. A value that has codes already is scaled again.
-  Value offered(const Node& node, const Quantize& q) {
+  static bool moves(const Node& node) {
+    return std::holds_alternative<Reshape>(node.operation) || std::holds_alternative<MaxPool>(node.operation);
+  }
+
+  template <typename Make>
+  Value once(Value v, Make&& make) {
+    const auto known = codes_.find(v);
+    if (known != codes_.end()) return known->second;
+    const Value value = make();
+    codes_[v] = value;
+    return value;
+  }
+
+  // The codes that a quantizer asks for.
+  static Wanted wanted_by(const Node& node, const Quantize& q) {
     if (q.dynamic)
       refuse_integer(node, "has no scale before a batch is seen: give it an observer, and train or calibrate it");
     if (node.form.dtype != dtypes::int8) refuse_integer(node, "makes codes of ", node.form.dtype, ", expected int8");
     if (q.scale.size() != 1 || !q.shift.empty() || q.zero.size() > 1)
       refuse_integer(node, "has ", q.shift.empty() ? "several scales" : "real offsets",
                      ", expected one scale and zero point per tensor");
-    Wanted wanted{{q.scale[0], q.zero.empty() ? 0 : q.zero[0]}, q.lo, q.hi, &q};
-    const Value source = node.inputs[0];
-    std::vector<std::pair<CodeScale, Value>>& known = made_[source];
-    for (const auto& [scale, value] : known)
-      if (scale == wanted.scale) return value;
-    const Value value = known.empty() ? made(source, wanted) : rescaled(known[0].second, wanted);
-    made_[source].emplace_back(wanted.scale, value);
-    return value;
+    return {{q.scale[0], q.zero.empty() ? 0 : q.zero[0]}, q.lo, q.hi, &q};
   }
 
   // ---- how a value of floats gets its codes. Averages keep the scale of their input, whatever is wanted.
 
+  // A value with several readers is made once, and bounded and scaled again for each that asks for other codes.
   Value made(Value v, const Wanted& wanted) {
+    if (in_.readers(v) < 2 || std::holds_alternative<Dequantize>(in_[v].operation)) return made_for(v, wanted);
+    auto known = made_.find(v);
+    if (known == made_.end()) {
+      const Wanted shared = integer::wanted_by_all(in_, v, wanted, wanted_by);
+      known = made_.emplace(v, std::pair{shared, made_for(v, shared)}).first;
+    }
+    const auto& [shared, value] = known->second;
+    return shared.same_codes(wanted) ? value : rescaled(value, wanted);
+  }
+
+  Value made_for(Value v, const Wanted& wanted) {
     const Node& node = in_[v];
     if (std::holds_alternative<Input>(node.operation)) return quantized(node, wanted);
     if (const auto* const op = std::get_if<Pointwise>(&node.operation)) return activation(node, *op, wanted);
     if (std::holds_alternative<Dequantize>(node.operation)) return rescaled(codes(node.inputs[0]), wanted);
     if (const auto* const op = std::get_if<Join>(&node.operation)) return joined(node, *op, wanted);
     if (const auto* const op = std::get_if<AvgPool>(&node.operation)) return averaged(node, *op, wanted);
-    if (std::holds_alternative<Reshape>(node.operation) || std::holds_alternative<MaxPool>(node.operation))
-      return moved(node, made(node.inputs[0], wanted));
+    if (moves(node)) return moved(node, made(node.inputs[0], wanted));
     return product(v, wanted);
   }
 
@@ -121,6 +120,8 @@ class Pass {
     Quantize q = *wanted.quantize;
     q.lo = kLeastCode;
     q.hi = kMostCode;
+    q.scale = {wanted.scale.scale};
+    q.zero = {wanted.scale.zero};
     // Files leave this node to their caller, whose codes are any: narrower bounds stand behind it.
     return rescaled(add(node, std::move(q), {0}, node.form.sample, wanted.scale), wanted);
   }
@@ -129,20 +130,9 @@ class Pass {
     constexpr double kAll = 1e30;
     const Value x = node.inputs[0];
     const bool relu = op.op == UnaryOp::relu;
-    if (relu || op.op == UnaryOp::hardtanh) {
-      const Wanted within = relu ? wanted.within(0, kAll) : wanted.within(-1, 1);
-      const std::optional<Value> shared = quantizer_of(x);
-      return shared ? rescaled(codes(*shared), within) : made(x, within);
-    }
+    if (relu || op.op == UnaryOp::hardtanh) return made(x, relu ? wanted.within(0, kAll) : wanted.within(-1, 1));
     return table(node, coded(x, node), wanted, unary_name(op.op),
                  [&](const Tensor& values) { return unary(op.op, Var(values)).value(); });
-  }
-
-  // The first quantizer that reads a value: whoever else reads the value reads its codes, so that they are made once.
-  std::optional<Value> quantizer_of(Value v) const {
-    for (Value reader = v + 1; reader <= in_.output(); ++reader)
-      if (std::holds_alternative<Quantize>(in_[reader].operation) && in_[reader].inputs[0] == v) return reader;
-    return std::nullopt;
   }
 
   // The table of a function of one element.
@@ -169,9 +159,14 @@ class Pass {
     const Node& node = out_[v];
     const CodeScale from = code_scale(node);
     if (from == wanted.scale && wanted.lo <= kLeastCode && wanted.hi >= kMostCode) return v;
-    Requantize op = integer::requantize_op(from.scale, {1.0f}, wanted.scale.scale, rule_);
+    std::vector<std::pair<Wanted, Value>>& known = rescaled_[v];
+    for (const auto& [of, value] : known)
+      if (of.same_codes(wanted)) return value;
+    Requantize op = integer::requantize_op(node, from.scale, {1.0f}, wanted.scale.scale, rule_);
     op.zero_in = from.zero;
-    return add(node, bounded(std::move(op), wanted), {v}, node.form.sample, wanted.scale);
+    const Value value = add(node, bounded(std::move(op), wanted), {v}, node.form.sample, wanted.scale);
+    known.emplace_back(wanted, value);
+    return value;
   }
 
   Value joined(const Node& node, const Join& op, const Wanted& wanted) {
@@ -184,9 +179,9 @@ class Pass {
     for (const Value v : node.inputs) parts.push_back(coded(v, node));
     const CodeScale x[] = {code_scale(out_[parts[0]]), code_scale(out_[parts[1]])};
     if (op.kind == JoinKind::kAdd)
-      return add(node, bounded(integer::add_op(x[0], x[1], wanted.scale.scale, rule_), wanted), parts, node.form.sample,
-                 wanted.scale);
-    return add(node, bounded(integer::multiply_op(x[0], x[1], wanted.scale.scale, rule_), wanted), parts,
+      return add(node, bounded(integer::add_op(node, x[0], x[1], wanted.scale.scale, rule_), wanted), parts,
+                 node.form.sample, wanted.scale);
+    return add(node, bounded(integer::multiply_op(node, x[0], x[1], wanted.scale.scale, rule_), wanted), parts,
                node.form.sample, wanted.scale);
   }
 
@@ -234,7 +229,7 @@ class Pass {
     sum.params = integer::sum_params(code_scale(out_[x]).scale, scales);
     sum.operation = std::move(folded.product);
     const Value sums = out_.add(std::move(sum));
-    Requantize out = integer::requantize_op(code_scale(out_[x]).scale, scales, wanted.scale.scale, rule_);
+    Requantize out = integer::requantize_op(*node, code_scale(out_[x]).scale, scales, wanted.scale.scale, rule_);
     return add(in_[v], bounded(std::move(out), wanted), {sums}, in_[v].form.sample, wanted.scale);
   }
 
@@ -271,7 +266,11 @@ class Pass {
   const OutputRounding rule_;
   std::map<std::string, Value>* const quantizers_;
   Graph out_;
-  std::map<Value, std::vector<std::pair<CodeScale, Value>>> made_;
+  // Of values of `in_`: codes, and those of floats with several readers, with what they were made for. Of values of
+  // `out_`: their codes in other scales and bounds.
+  std::map<Value, Value> codes_;
+  std::map<Value, std::pair<Wanted, Value>> made_;
+  std::map<Value, std::vector<std::pair<Wanted, Value>>> rescaled_;
 };
 
 }  // namespace

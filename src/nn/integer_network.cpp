@@ -1,5 +1,7 @@
-// Runs graphs of integers: products by the kernels of integer_linear and integer_conv2d, all else by loops over rows.
+// Runs graphs of integers: products straight to codes where there is a kernel (nn/integer_steps.h), else by those of
+// integer_linear and integer_conv2d; all else by loops over rows.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "bitgrad/base/error.h"
@@ -8,13 +10,15 @@
 #include "bitgrad/ops/ops.h"
 #include "bitgrad/ops/product.h"
 #include "bitgrad/ops/spatial.h"
-#include "kernels/pack.h"
+#include "kernels/codes.h"
+#include "nn/integer_steps.h"
 
 namespace bitgrad::inference {
 namespace {
 
+namespace codes = kernels::codes;
+
 constexpr int64_t kGrain = int64_t{1} << 14;  // elements of a piece of work
-constexpr int64_t kSamplesAtOnce = 16;        // their values stay in caches
 
 // Rows of int8 or int32 along the last axis.
 template <typename T>
@@ -84,33 +88,6 @@ Tensor padded(const Tensor& x, const std::array<int64_t, 4>& padding, int32_t ze
   return y;
 }
 
-// The weight as its kernel reads it, planned for pieces of a batch. Windows have no pixels outside: padded().
-Tensor planned_weight(const Product& op, const Form& in) {
-  Tensor w = op.weight.without_quant().clone(MemoryKind::kBuffer);
-  if (op.conv && op.conv->groups > 1) return w;
-  ProductForm form;
-  form.x.rows = kSamplesAtOnce * in.sample_rows();
-  form.x.cols = in.features();
-  form.x.dtype = dtypes::int8;
-  if (op.conv) {
-    Conv2dOptions options = *op.conv;
-    const auto [top, left, bottom, right] = options.padding;
-    options.padding = {0, 0, 0, 0};
-    const Shape image{kSamplesAtOnce, in.sample[0] + top + bottom, in.sample[1] + left + right, in.sample[2]};
-    form.x.rows = image.rows();
-    form.x = windows_form(form.x, image, options);
-    form.taps = options.kernel[0] * options.kernel[1];
-  }
-  form.w = form_of(w);
-  form.integer_out = true;
-  const Layout layout = plan_product(form).w_layout;
-  if (layout == layouts::canonical) return w;
-  const Tensor derived = Tensor::empty_layout(w.shape(), w.dtype(), layout, MemoryKind::kDerived);
-  kernels::pack({w.dtype(), w.rows(), w.cols(), w.data(), w.stride(), layout, derived.data()});
-  w.attach_layout(derived);
-  return w;
-}
-
 // bias[o] + sum over k of w[o, k] * (x - zero), as bias less zero * sum of w, plus sum of w * x.
 Tensor sums(const Product& op, const Var& w, const std::vector<int32_t>& bias, const Tensor& x, int32_t zero,
             const Shape& shape) {
@@ -130,50 +107,61 @@ Tensor sums(const Product& op, const Var& w, const std::vector<int32_t>& bias, c
   return y;
 }
 
-// One rule each, so that no element looks for it.
-template <typename T, OutputRounding kRule>
-void requantize_rows(const Requantize& op, const Tensor& x, const Tensor& y) {
-  const size_t last = (kRule == OutputRounding::kFloat ? op.factor.size() : op.multiplier.size()) - 1;
-  for_rows(y, [&](int64_t i) {
-    const T* const from = row_of<T>(x, i);
-    int8_t* const to = row_of<int8_t>(y, i);
-    for (size_t j = 0; j < static_cast<size_t>(y.cols()); ++j) {
-      const size_t c = std::min(j, last);
-      const int32_t acc = from[j] - op.zero_in;
-      int64_t code = op.zero;
-      if constexpr (kRule == OutputRounding::kFloat)
-        code += requantize_float(acc, op.factor[c]);
-      else
-        code += requantize(acc, op.multiplier[c], kRule);
-      to[j] = static_cast<int8_t>(std::clamp(code, op.lo, op.hi));
-    }
+// Sums become codes.
+void requantize_sums(const integer::StageNumbers& numbers, const Tensor& x, const Tensor& y) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, y.cols()));
+  parallel_ranges(y.rows(), grain, [&](int64_t begin, int64_t end) {
+    codes::requantize_rows({numbers.stage(), end - begin, y.cols(), row_of<int32_t>(x, begin),
+                            x.stride() / static_cast<int64_t>(sizeof(int32_t)), row_of<int8_t>(y, begin), y.stride()});
   });
 }
-template <typename T>
-void requantize_rows(const Requantize& op, const Tensor& x, const Tensor& y) {
-  using R = OutputRounding;
-  constexpr void (*kRows[])(const Requantize&, const Tensor&, const Tensor&) = {
-      requantize_rows<T, R::kDouble>, requantize_rows<T, R::kSingle>, requantize_rows<T, R::kFloat>,
-      requantize_rows<T, R::kRuy>};
-  kRows[static_cast<size_t>(op.rule)](op, x, y);
+
+// Codes become others, one for each.
+void table_rows(const std::array<int8_t, 256>& table, const Tensor& x, const Tensor& y) {
+  for_rows(y, [&](int64_t i) {
+    const int8_t* const from = row_of<int8_t>(x, i);
+    int8_t* const to = row_of<int8_t>(y, i);
+    for (int64_t j = 0; j < y.cols(); ++j) to[j] = table[static_cast<size_t>(from[j] + 128)];
+  });
 }
 
-// Codes of one or two inputs, from the code of each pair.
-template <typename Op>
-void pair_rows(const Op& op, const Tensor& a, const Tensor& b, const Tensor& y) {
+void rescaled_rows(const Requantize& op, const Tensor& x, const Tensor& y) {
+  const size_t numbers = std::max(op.factor.size(), op.multiplier.size());
+  ensure(numbers == 1, "integer", "codes have one scale, got ", numbers);
+  std::array<int8_t, 256> table{};
+  for (int32_t code = -128; code < 128; ++code)
+    table[static_cast<size_t>(code + 128)] = static_cast<int8_t>(code_of(op, code, 0));
+  table_rows(table, x, y);
+}
+
+void add_rows(const IntegerAdd& op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  codes::Sum sum;
+  sum.rule = integer::kernel_rule(op.rule);
+  for (size_t i = 0; i < 2; ++i) {
+    sum.zero_in[i] = op.zero_in[i];
+    sum.in[i] = {op.in[i].m, op.in[i].e};
+    sum.factor[i] = op.factor[i];
+  }
+  sum.out = {op.out.m, op.out.e};
+  sum.shift = op.shift;
+  sum.zero = op.zero;
+  sum.lo = static_cast<int32_t>(op.lo);
+  sum.hi = static_cast<int32_t>(op.hi);
+  const int64_t n = y.cols();
+  const bool dense = a.stride() == n && b.stride() == n && y.stride() == n;
+  parallel_ranges(y.rows(), std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += dense ? end - begin : 1)
+      codes::add_codes(
+          {sum, dense ? (end - begin) * n : n, row_of<int8_t>(a, i), row_of<int8_t>(b, i), row_of<int8_t>(y, i)});
+  });
+}
+
+void multiply_rows(const IntegerMultiply& op, const Tensor& a, const Tensor& b, const Tensor& y) {
   for_rows(y, [&](int64_t i) {
     const int8_t* const x0 = row_of<int8_t>(a, i);
     const int8_t* const x1 = row_of<int8_t>(b, i);
     int8_t* const to = row_of<int8_t>(y, i);
     for (int64_t j = 0; j < y.cols(); ++j) to[j] = static_cast<int8_t>(code_of(op, x0[j], x1[j]));
-  });
-}
-
-void table_rows(const Table& op, const Tensor& x, const Tensor& y) {
-  for_rows(y, [&](int64_t i) {
-    const int8_t* const from = row_of<int8_t>(x, i);
-    int8_t* const to = row_of<int8_t>(y, i);
-    for (int64_t j = 0; j < y.cols(); ++j) to[j] = op.codes[static_cast<size_t>(from[j] + 128)];
   });
 }
 
@@ -191,12 +179,12 @@ void averages(const IntegerAvgPool& op, const Tensor& x, const Tensor& y) {
     }
     const int64_t count = (y1 - y0) * (x1 - x0);
     int8_t* const to = row_of<int8_t>(y, i);
-    for (int64_t j = 0; j < c; ++j) {
-      int32_t sum = 0;
-      for (int64_t py = y0; py < y1; ++py)
-        for (int64_t px = x0; px < x1; ++px) sum += row_of<int8_t>(x, (sample * h + py) * w + px)[j];
-      to[j] = static_cast<int8_t>(code_of(op, sum, static_cast<int32_t>(count)));
-    }
+    std::vector<int32_t> sums(static_cast<size_t>(c));
+    for (int64_t py = y0; py < y1; ++py)
+      for (int64_t px = x0; px < x1; ++px)
+        codes::add_to_sums(c, row_of<int8_t>(x, (sample * h + py) * w + px), sums.data());
+    for (int64_t j = 0; j < c; ++j)
+      to[j] = static_cast<int8_t>(code_of(op, sums[static_cast<size_t>(j)], static_cast<int32_t>(count)));
   });
 }
 
@@ -217,21 +205,21 @@ Shape batch_shape(int64_t n, const Shape& sample) {
 }
 
 // The operations whose result is new int8 codes. Returns false for others.
-bool write_codes(const Node& node, const std::vector<Tensor>& in, const Tensor& y) {
+bool write_codes(const Node& node, const integer::Step& step, const std::vector<Tensor>& in, const Tensor& y) {
   const Operation& operation = node.operation;
   if (const auto* const scaled = std::get_if<Requantize>(&operation)) {
     if (in[0].dtype() == dtypes::int32)
-      requantize_rows<int32_t>(*scaled, in[0], y);
+      requantize_sums(step.stage, in[0], y);
     else
-      requantize_rows<int8_t>(*scaled, in[0], y);
+      rescaled_rows(*scaled, in[0], y);
   } else if (const auto* const sum = std::get_if<IntegerAdd>(&operation)) {
-    pair_rows(*sum, in[0], in[1], y);
+    add_rows(*sum, in[0], in[1], y);
   } else if (const auto* const product = std::get_if<IntegerMultiply>(&operation)) {
-    pair_rows(*product, in[0], in[1], y);
+    multiply_rows(*product, in[0], in[1], y);
   } else if (const auto* const mean = std::get_if<IntegerAvgPool>(&operation)) {
     averages(*mean, in[0], y);
   } else if (const auto* const table = std::get_if<Table>(&operation)) {
-    table_rows(*table, in[0], y);
+    table_rows(table->codes, in[0], y);
   } else if (std::holds_alternative<Join>(operation)) {
     concatenated(in, y);
   } else {
@@ -243,41 +231,42 @@ bool write_codes(const Node& node, const std::vector<Tensor>& in, const Tensor& 
 }  // namespace
 
 IntegerNetwork::IntegerNetwork(Graph graph)
-    : graph_(std::move(graph)), weights_(graph_.nodes().size()), biases_(graph_.nodes().size()) {
-  for (size_t v = 0; v < biases_.size(); ++v) {
-    const Node& node = graph_.nodes()[v];
-    const auto* const product = std::get_if<Product>(&node.operation);
-    if (product == nullptr) continue;
-    weights_[v] = planned_weight(*product, graph_[node.inputs[0]].form);
-    const int64_t zero = code_scale(graph_[node.inputs[0]]).zero, k = product->weight.cols();
-    const std::vector<double> codes = product->weight.elements(), bias = product->bias.elements();
-    for (int64_t o = 0; o < product->weight.rows(); ++o) {
-      int64_t sum = 0;
-      for (int64_t i = 0; i < k; ++i) sum += static_cast<int64_t>(codes[static_cast<size_t>(o * k + i)]);
-      biases_[v].push_back(static_cast<int32_t>(static_cast<int64_t>(bias[static_cast<size_t>(o)]) - zero * sum));
-    }
-  }
-}
+    : graph_(std::move(graph)), steps_(std::make_shared<const std::vector<integer::Step>>(integer::steps_of(graph_))) {}
 
-Tensor IntegerNetwork::run_node(const Node& node, const std::vector<Tensor>& values, const Tensor& x) const {
-  const int64_t n = x.shape()[0];
-  const Shape shape = batch_shape(n, node.form.sample);
+Tensor IntegerNetwork::run_node(Value at, const std::vector<Tensor>& values, const Tensor& x, bool direct) const {
+  const Node& node = graph_[at];
+  const integer::Step& step = (*steps_)[static_cast<size_t>(at)];
+  const Shape shape = batch_shape(x.shape()[0], node.form.sample);
+  const Operation& operation = node.operation;
+  const auto result = [&] {  // bytes behind the codes of a row are 0
+    const Tensor y = Tensor::empty(shape, dtypes::int8);
+    return y.stride() == y.cols() ? y : Tensor::zeros(shape, dtypes::int8);
+  };
+  if (direct && step.direct) {
+    const Tensor y = result();
+    step.direct->run(values[static_cast<size_t>(graph_[node.inputs[0]].inputs[0])], y);
+    return y.with_quant(node.params);
+  }
   std::vector<Tensor> in;
   for (const Value v : node.inputs) in.push_back(values[static_cast<size_t>(v)]);
-  const Operation& operation = node.operation;
   if (std::holds_alternative<Input>(operation)) return x.reshape(shape);
   if (const auto* const q = std::get_if<Quantize>(&operation)) return quantized(*q, node, in[0]);
   if (const auto* const product = std::get_if<Product>(&operation)) {
-    const size_t at = static_cast<size_t>(&node - graph_.nodes().data());
+    if (direct && goes_direct(at)) return {};
     const int32_t zero = code_scale(graph_[node.inputs[0]]).zero;
-    return sums(*product, Var(weights_[at]), biases_[at], in[0], zero, shape).with_quant(node.params);
+    return sums(*product, Var(step.weight), step.bias, in[0], zero, shape).with_quant(node.params);
   }
   if (std::holds_alternative<Dequantize>(operation)) return dequantize(Var(in[0])).value();
   if (std::holds_alternative<Reshape>(operation)) return reshaped(in[0], shape).with_quant(node.params);
   if (const auto* const pool = std::get_if<MaxPool>(&operation)) return max_pool(Var(in[0]), pool->options).value();
-  const Tensor y = Tensor::zeros(shape, dtypes::int8);
-  ensure(write_codes(node, in, y), "integer", "'", node.layer, "' is not an operation of integers");
+  const Tensor y = result();
+  ensure(write_codes(node, step, in, y), "integer", "'", node.layer, "' is not an operation of integers");
   return y.with_quant(node.params);
+}
+
+// Whether the only reader of a product computes it as well.
+bool IntegerNetwork::goes_direct(Value product) const {
+  return (*steps_)[static_cast<size_t>((*steps_)[static_cast<size_t>(product)].last_reader)].direct != nullptr;
 }
 
 Tensor IntegerNetwork::run(const Tensor& x, std::vector<Tensor>* values) const {
@@ -286,15 +275,22 @@ Tensor IntegerNetwork::run(const Tensor& x, std::vector<Tensor>* values) const {
   require(x.dtype() == dtypes::fp32 && x.contiguous() && x.shape().rank() >= 1, "integer", "got ", x,
           ", expected values [n, sample...] of fp32");
   const NoGrad off;
-  const int64_t n = x.shape()[0], piece = values != nullptr ? n : kSamplesAtOnce;
+  const int64_t n = x.shape()[0], piece = values != nullptr ? n : integer::kSamplesAtOnce;
   const Node& last = graph_[graph_.output()];
   const Tensor y = Tensor::empty(batch_shape(n, last.form.sample), dtypes::fp32);
   const int64_t each = last.form.sample.numel();
+  const bool direct = values == nullptr && kernels::codes::has_product();
   for (int64_t first = 0; first < n; first += piece) {
     const Tensor part = x.row_slice(first, std::min(n, first + piece));
     std::vector<Tensor> now;
-    for (const Node& node : graph_.nodes()) now.push_back(run_node(node, now, part));
-    std::memcpy(y.as<float>() + first * each, now.back().as<float>(), size_t(now.back().numel()) * sizeof(float));
+    for (Value v = 0; v <= graph_.output(); ++v) {
+      now.push_back(run_node(v, now, part, direct));
+      if (values != nullptr) continue;
+      for (size_t read = 0; read < now.size(); ++read)
+        if ((*steps_)[read].last_reader == v) now[read] = Tensor();
+    }
+    const Tensor& outputs = now.back();
+    std::memcpy(y.as<float>() + first * each, outputs.as<float>(), size_t(outputs.numel()) * sizeof(float));
     if (values != nullptr) *values = std::move(now);
   }
   return y;

@@ -65,6 +65,16 @@ void check_sum(const Node& node, size_t o, std::span<const double> codes, int32_
                    ", expected less than 2^31");
 }
 
+// The multiplier from scale `from` to `to`.
+FixedPoint multiplier_of(const Node& node, double from, double to) {
+  constexpr double kMost = 0x1p30;
+  const double d = from / to;
+  if (!(d >= 0 && std::round(d) < kMost))
+    refuse_integer(node, "has codes of scale ", from, " that become codes of scale ", to,
+                   ", expected a ratio below 2^30");
+  return fixed_point(d);
+}
+
 double positive(const Node& node, const char* what, double s) {
   if (!(std::isfinite(s) && s > 0)) refuse_integer(node, "has ", what, " ", s, ", expected a positive number");
   return s;
@@ -160,7 +170,7 @@ std::shared_ptr<const QuantParams> sum_params(float s_x, const std::vector<float
   return std::make_shared<const QuantParams>(std::move(params));
 }
 
-Requantize requantize_op(float s_x, const std::vector<float>& s_w, float s_y, OutputRounding rule) {
+Requantize requantize_op(const Node& node, float s_x, const std::vector<float>& s_w, float s_y, OutputRounding rule) {
   Requantize op;
   op.spec.dtype = dtypes::int8;
   op.spec.scheme = "affine";
@@ -169,14 +179,13 @@ Requantize requantize_op(float s_x, const std::vector<float>& s_w, float s_y, Ou
     if (rule == OutputRounding::kFloat)
       op.factor.push_back(std::min(s_x * s / s_y, std::numeric_limits<float>::max()));
     else
-      op.multiplier.push_back(
-          fixed_point(static_cast<double>(s_x) * static_cast<double>(s) / static_cast<double>(s_y)));
+      op.multiplier.push_back(multiplier_of(node, static_cast<double>(s_x) * static_cast<double>(s), s_y));
   }
   return op;
 }
 
 // Of tensorflow's `add` (reference_ops, quantized), and of XNNPACK's qs8-vadd.
-IntegerAdd add_op(const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule) {
+IntegerAdd add_op(const Node& node, const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule) {
   IntegerAdd op;
   op.rule = rule == OutputRounding::kRuy ? OutputRounding::kDouble : rule;
   op.zero_in = {a.zero, b.zero};
@@ -187,26 +196,27 @@ IntegerAdd add_op(const CodeScale& a, const CodeScale& b, float s_y, OutputRound
     std::frexp(std::max(ratio[0], ratio[1]), &exponent);
     op.shift = IntegerAdd::kLeft - (exponent - 1);
     constexpr int kMostShift = 60;
-    require(op.shift >= 1 && op.shift <= kMostShift, "integer", "the scales of a sum, ", s[0], " and ", s[1],
-            ", are too far from that of its result, ", s_y);
+    if (op.shift < 1 || op.shift > kMostShift)
+      refuse_integer(node, "adds codes of scales ", s[0], " and ", s[1], " to codes of scale ", s_y,
+                     ", expected ratios of 2^-40 to 2^19");
     for (size_t i = 0; i < 2; ++i)
       op.factor[i] = static_cast<int32_t>(std::rint(std::ldexp(static_cast<double>(ratio[i]), op.shift)));
     return op;
   }
   const double twice = 2.0 * std::max<double>(s[0], s[1]);
-  for (size_t i = 0; i < 2; ++i) op.in[i] = fixed_point(s[i] / twice);
-  op.out = fixed_point(twice / (std::ldexp(1.0, IntegerAdd::kLeft) * static_cast<double>(s_y)));
+  for (size_t i = 0; i < 2; ++i) op.in[i] = multiplier_of(node, s[i], twice);
+  op.out = multiplier_of(node, twice, std::ldexp(static_cast<double>(s_y), IntegerAdd::kLeft));
   return op;
 }
 
-IntegerMultiply multiply_op(const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule) {
+IntegerMultiply multiply_op(const Node& node, const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule) {
   IntegerMultiply op;
   op.rule = rule;
   op.zero_in = {a.zero, b.zero};
   if (rule == OutputRounding::kFloat)
     op.factor = std::min(a.scale * b.scale / s_y, std::numeric_limits<float>::max());
   else
-    op.multiplier = fixed_point(static_cast<double>(a.scale) * static_cast<double>(b.scale) / static_cast<double>(s_y));
+    op.multiplier = multiplier_of(node, static_cast<double>(a.scale) * static_cast<double>(b.scale), s_y);
   return op;
 }
 

@@ -42,9 +42,10 @@ FoldedProduct fold(const Node& node, const Product& op, const ChannelLine& line,
 // Scales of the sums: fp32(s_x * s_w).
 std::shared_ptr<const QuantParams> sum_params(float s_x, const std::vector<float>& s_w);
 
-// Factors from (s_x * s_w) to s_y by the rule; zero points and bounds are not set.
-Requantize requantize_op(float s_x, const std::vector<float>& s_w, float s_y, OutputRounding rule);
-IntegerAdd add_op(const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule);
-IntegerMultiply multiply_op(const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule);
+// Factors from (s_x * s_w) to s_y by the rule; zero points and bounds are not set. Throw LayerError that names `node`
+// for scales that no multiplier connects.
+Requantize requantize_op(const Node& node, float s_x, const std::vector<float>& s_w, float s_y, OutputRounding rule);
+IntegerAdd add_op(const Node& node, const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule);
+IntegerMultiply multiply_op(const Node& node, const CodeScale& a, const CodeScale& b, float s_y, OutputRounding rule);
 
 }  // namespace bitgrad::inference::integer

@@ -191,11 +191,17 @@ void log_all(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) log(LogLevel::kWarning, warning);
 }
 
+void CodeWarnings::leave_out_fixed(Module& model) {
+  const std::map<std::string, QuantPlace> places = quant_places(model);
+  for (const Parameter* p : model.parameters())
+    if (const auto at = places.find(p->path()); at != places.end() && !p->trains()) fixed_.insert(at->second.layer);
+}
+
 void CodeWarnings::watch(const QuantEvent& e) {
   const QuantStatistics& s = e.statistics;
   const bool weight = e.part == "weight";
   const std::string what = weight ? concat("the weights of ", e.layer) : concat("the input of ", e.layer);
-  const bool same = s.entropy == 0 && s.elements > 1 && s.entropy_limit > 0;
+  const bool same = s.entropy == 0 && s.elements > 1 && s.entropy_limit > 0 && !(weight && fixed_.contains(e.layer));
   const auto once = [&](const char* of) { return told_.insert(concat(of, ' ', e.part, ' ', e.layer)).second; };
   if (same && once("codes"))
     log(LogLevel::kWarning, concat(what, ": all ", s.elements, " values have one code (", e.dtype, ", ", e.scheme,

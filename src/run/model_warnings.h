@@ -33,13 +33,16 @@ class FormWarnings {
   std::set<std::string> told_;
 };
 
-// Warns once per tensor of codes that all agree, and of learned steps at their floor.
+// Warns once per tensor of codes that all agree, except of fixed weights such as those of a mean, and of learned steps
+// at their floor.
 class CodeWarnings {
  public:
+  // Leaves out codes of the weights of `model` that do not train now.
+  void leave_out_fixed(Module& model);
   void watch(const QuantEvent& event);
 
  private:
-  std::set<std::string> told_;
+  std::set<std::string> told_, fixed_;
 };
 
 // Warnings about settings that are legal but unlikely to be intended.

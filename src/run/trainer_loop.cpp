@@ -60,6 +60,7 @@ class Trainer::Loop {
     files_ = std::make_unique<Files>(t_, folder_, hooks_, metrics_.get());
     if (t_.config_.log.quantization && (metrics_ || hooks_.on_quant)) {
       monitor_ = std::make_unique<QuantMonitor>(learner());
+      code_warnings_.leave_out_fixed(learner().model());
       monitor_->expect(microbatches_to(*t_.config_.log.quantization));
     }
   }

@@ -1,8 +1,13 @@
 #include "train/integer.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "bitgrad/dtype/codec.h"
 #include "nn/activation_quantizer.h"
 #include "nn/layers/dropout.h"
 #include "nn/layers/norm.h"
+#include "train/phases.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -28,12 +33,57 @@ bool is_fixed(Module& module) {
          (norm == nullptr || norm->holds_statistics()) && !draws_in_training(module);
 }
 
+// A checksum of 64 bits.
+class Checksum {
+ public:
+  void add(const void* data, size_t bytes) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+    const auto* const from = static_cast<const uint8_t*>(data);
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, from + at, std::min(sizeof word, bytes - at));
+      sum_ = (sum_ ^ word) * kOdd;
+      sum_ ^= sum_ >> 32;
+    }
+    sum_ = (sum_ ^ bytes) * kOdd;
+  }
+  void add(const Tensor& t) {
+    if (!t.defined()) return;
+    const Tensor codes = t.canonical_rows(0, t.rows(), MemoryKind::kWorkspace);
+    const auto bytes = static_cast<size_t>(row_bytes_file(t.dtype(), t.cols()));
+    for (int64_t r = 0; r < t.rows(); ++r) add(static_cast<const uint8_t*>(codes.data()) + r * codes.stride(), bytes);
+  }
+  uint64_t value() const { return sum_; }
+
+ private:
+  uint64_t sum_ = 0;
+};
+
+// Of all that the network is made from: values, scales and statistics, and the phase.
+uint64_t checksum_of(TrainState& s) {
+  Checksum sum;
+  for (const Parameter* p : s.model->parameters()) {
+    const Tensor value = p->value();
+    sum.add(value);
+    if (!value.defined() || !value.quant()) continue;
+    for (const auto& part : {value.quant()->scale, value.quant()->zero, value.quant()->offset})
+      if (part) sum.add(*part);
+  }
+  for (const Module::Buffer& b : s.model->buffers()) sum.add(b.tensor);
+  const int64_t phase = s.phases->now();
+  sum.add(&phase, sizeof phase);
+  return sum.value();
+}
+
 }  // namespace
 
 std::shared_ptr<const inference::IntegerNetwork> evaluated_network(TrainState& s) {
   if (s.state.training || s.state.calibrating || s.state.on_forward || !s.plan) return nullptr;
   if (s.converted && s.integer) return s.integer;
   if (!inference::integer_rule(*s.model) || (!s.converted && !all_modules(*s.model, has_scale))) return nullptr;
+  const uint64_t made_from = checksum_of(s);
+  if (s.integer && s.integer_of == made_from) return s.integer;
+  s.integer_of = made_from;
   s.integer = std::make_shared<const inference::IntegerNetwork>(inference::deployed(*s.model, s.plan->input));
   return s.integer;
 }

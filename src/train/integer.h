@@ -10,7 +10,8 @@
 namespace bitgrad::detail {
 
 // The network that evaluation computes now; nullptr if it runs the layers: for other models, while ranges are
-// calibrated or not known yet, and where a hook observes layers. Kept for converted models, made anew for others.
+// calibrated or not known yet, and where a hook observes layers. Made anew where values, scales, statistics or the
+// phase have changed since.
 std::shared_ptr<const inference::IntegerNetwork> evaluated_network(TrainState& s);
 
 // Before a microbatch of training: where scales and statistics are fixed, computes the codes of all quantizers by the

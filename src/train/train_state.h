@@ -98,6 +98,7 @@ struct TrainState {
   std::optional<PlanSpec> plan;
   bool converted = false;
   std::shared_ptr<const inference::IntegerNetwork> integer;  // that evaluation computed last (train/integer.h)
+  uint64_t integer_of = 0;                                   // checksum of what it was made from
   bool all_set = false;                                      // require_values has found values of all parameters
   int64_t document_end = -1;
   // Host work to run once per microbatch and predict on a device, after its work is queued and before the host waits

@@ -6,97 +6,21 @@
 #include <map>
 
 #include "bitgrad/autograd/tape.h"
-#include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/integer_product.h"
 #include "nn/integer_reference.h"
+#include "nn/integer_wanted.h"
 #include "nn/nn_support.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/integer_layers.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
 namespace {
 
-// ---- models
-
-using Keys = std::map<std::string, Attribute>;
-
-LayerSpec layer(const std::string& kind, const Keys& keys = {}) {
-  LayerSpec spec;
-  spec.kind = kind;
-  for (const auto& [key, value] : keys) spec.attributes[key] = value;
-  return spec;
-}
-LayerSpec conv(int64_t out, Keys keys = {}) {
-  keys["out"] = out;
-  if (!keys.contains("kernel")) {
-    keys["kernel"] = std::vector<int64_t>{3, 3};
-    if (!keys.contains("padding")) keys["padding"] = int64_t{1};
-  }
-  return layer("conv2d", keys);
-}
-LayerSpec with_lists(LayerSpec spec, std::vector<LayerList> lists) {
-  spec.lists = std::move(lists);
-  return spec;
-}
-
-struct Net {
-  Net(std::vector<LayerSpec> layers, const Shape& sample, const std::string& recipe = "int8",
-      OutputRounding rounding = OutputRounding::kDouble, uint64_t seed = 3)
-      : samples(sample), seed_(seed) {
-    ModelSpec spec;
-    spec.input.sample = sample;
-    spec.layers = std::move(layers);
-    model = make_model(spec);
-    state.seed = seed;
-    model->initialize(kModelRoot, state);
-    spread();
-    LayerQuant quant = find_recipe(recipe);
-    quant.output_rounding = rounding;
-    quant.observer->name = "min_max";
-    PrepareSpec prepared;
-    prepared.all = quant;
-    prepare(*model, prepared);
-    Form in = form();
-    in.samples = 16;
-    model->plan(in);
-  }
-  Form form() const {
-    Form in;
-    in.sample = samples;
-    in.training = false;
-    return in;
-  }
-  Tensor batch(int64_t n, uint64_t seed) const {
-    std::vector<int64_t> dims{n};
-    dims.insert(dims.end(), samples.dims().begin(), samples.dims().end());
-    return random_tensor(Shape(dims), dtypes::fp32, seed, -1.5, 2.5);
-  }
-  void calibrate() { bitgrad::calibrate(*model, state, std::vector<Tensor>{batch(16, 77)}); }
-  Graph graph() { return inference::deployed(*model, form()); }
-
-  Shape samples;
-  StepState state;
-  std::shared_ptr<Sequential> model;
-
- private:
-  // Biases, statistics and factors of norms that are not their first values; factors of both signs.
-  void spread() {
-    uint64_t seed = 100 + seed_;
-    for (const Module::Buffer& b : model->buffers()) {
-      const bool var = b.path.ends_with("running_var");
-      b.tensor.copy_from(random_tensor(b.tensor.shape(), dtypes::fp32, ++seed, var ? 0.3 : -0.5, var ? 2 : 0.5));
-    }
-    for (Parameter* p : model->parameters()) {
-      const bool factor = p->path().ends_with("gamma"),
-                 vector = factor || p->path().ends_with("beta") || p->path().ends_with("bias");
-      if (vector)
-        p->assign(random_tensor(p->shape(), dtypes::fp32, ++seed, factor ? -1.5 : -0.6, factor ? 1.5 : 0.6), 0);
-    }
-  }
-  uint64_t seed_;
-};
+using Net = integer_layers::IntegerLayers;
+using integer_layers::conv, integer_layers::layer, integer_layers::shared_values, integer_layers::with_lists;
 
 constexpr OutputRounding kRules[] = {OutputRounding::kDouble, OutputRounding::kSingle, OutputRounding::kFloat};
 
@@ -182,7 +106,71 @@ TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input"
   }
 }
 
+namespace {
+
+int64_t products_of(const std::vector<LayerSpec>& layers) {
+  int64_t count = 0;
+  for (const LayerSpec& each : layers) {
+    count += each.kind == "conv2d" || each.kind == "linear" ? 1 : 0;
+    for (const LayerList& list : each.lists) count += products_of(list.layers);
+  }
+  return count;
+}
+
+template <typename Op>
+int64_t nodes_of(const Graph& graph) {
+  int64_t count = 0;
+  for (const inference::Node& node : graph.nodes()) count += std::holds_alternative<Op>(node.operation) ? 1 : 0;
+  return count;
+}
+
+// The largest difference between layers run in floats and the network, in codes of the result.
+double worst_difference(Net& net, const Graph& graph, const Tensor& x) {
+  net.state.training = false;
+  const NoGrad off;
+  const std::vector<double> layers = net.model->forward(Var(x)).value().elements();
+  const std::vector<double> integers = inference::IntegerNetwork(graph).run(x).elements();
+  const double step = inference::code_scale(graph[graph.output() - 1]).scale;
+  double worst = 0;
+  for (size_t i = 0; i < layers.size(); ++i) worst = std::max(worst, std::abs(layers[i] - integers[i]) / step);
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("A value with several readers is computed once", "[cpu]") {
+  for (const auto& [name, layers] : shared_values())
+    for (const OutputRounding rule : kRules) {
+      INFO(name << ' ' << enum_name(rule));
+      Net net(layers, {6, 5, 3}, "int8", rule);
+      net.calibrate();
+      const Graph graph = net.graph();
+      CHECK(nodes_of<inference::Product>(graph) == products_of(layers));
+      CHECK(nodes_of<inference::Quantize>(graph) == 1);
+      CHECK(check_codes(graph, net.batch(5, 12)) > 500);
+      CHECK(worst_difference(net, graph, net.batch(24, 13)) <= 8);
+    }
+}
+
 // Layers run in floats on the same codes (fake quantization); a fold that is wrong is off by far more than a code.
+TEST_CASE("A value has the codes of its own quantizer unless another has a wider range", "[cpu]") {
+  Net net(shared_values().at("max_pool"), {6, 5, 3}, "int8", OutputRounding::kDouble);
+  net.calibrate();
+  const Graph graph = inference::lowered(*net.model, net.form());
+  inference::Value v = 0;
+  while (graph.readers(v) < 2) ++v;
+  for (const float wider : {0.5f, 1.0f, 1.003f, 4.0f}) {
+    INFO(wider);
+    const auto wanted_by = [&](const inference::Node& node, const inference::Quantize&) {
+      inference::integer::Wanted w;
+      w.scale = {node.inputs[0] == v ? 0.1f : 0.1f * wider, 0};
+      return w;
+    };
+    const auto shared = inference::integer::wanted_by_all(graph, v, {}, wanted_by);
+    CHECK(shared.scale == inference::CodeScale{wider < 2 ? 0.1f : 0.1f * wider, 0});
+  }
+}
+
 TEST_CASE("The network is that of the layers up to roundings", "[cpu]") {
   for (const char* recipe : {"int8", "w4a8_int"}) {
     Net net(residual_net(), {7, 6, 3}, recipe);
@@ -262,6 +250,23 @@ TEST_CASE("A model without an integer form is refused with its layer and the rea
                  "has no integer form"));
 }
 
+TEST_CASE("Scales that no multiplier connects are refused with their layer", "[cpu]") {
+  using namespace inference::integer;
+  const inference::Node node{.layer = "layers.7"};
+  const inference::CodeScale large{1e20f, 0}, small{1e-20f, 0};
+  constexpr auto kDouble = OutputRounding::kDouble, kFloat = OutputRounding::kFloat;
+  const std::string layer = "layer layers.7: [compute: integer] ";
+  const std::string requantized = error_of([&] { requantize_op(node, 1e10f, {1.0f, 1e10f}, 1e-3f, kDouble); });
+  CHECK(contains(requantized, layer));
+  CHECK(contains(requantized, "become codes of scale 0.001, expected a ratio below 2^30"));
+  CHECK(contains(error_of([&] { multiply_op(node, large, large, 1.0f, kDouble); }), layer));
+  CHECK(contains(error_of([&] { add_op(node, large, small, 1e-15f, kDouble); }), layer));
+  const std::string sum = error_of([&] { add_op(node, large, small, 1.0f, kFloat); });
+  CHECK(contains(sum, layer));
+  CHECK(contains(sum, "expected ratios of 2^-40 to 2^19"));
+  CHECK(requantize_op(node, 1e-30f, {1e-30f}, 1.0f, kDouble).multiplier[0] == FixedPoint{});  // 0 is a multiplier
+}
+
 TEST_CASE("compute: integer is of all layers of a model", "[cpu]") {
   Net net({layer("linear", {{"out", int64_t{4}}}), layer("relu"), layer("linear", {{"out", int64_t{2}}})}, {6});
   CHECK(inference::integer_rule(*net.model) == OutputRounding::kDouble);
@@ -310,8 +315,8 @@ TEST_CASE("The sum and the product of every pair of codes are those of the defin
     for (const inference::CodeScale& a : scales)
       for (const inference::CodeScale& b : scales) {
         const float s_y = 1.1f * std::max(a.scale, b.scale), s_z = 100 * a.scale * b.scale;
-        inference::IntegerAdd add = inference::integer::add_op(a, b, s_y, rule);
-        inference::IntegerMultiply times = inference::integer::multiply_op(a, b, s_z, rule);
+        inference::IntegerAdd add = inference::integer::add_op({}, a, b, s_y, rule);
+        inference::IntegerMultiply times = inference::integer::multiply_op({}, a, b, s_z, rule);
         add.lo = times.lo = -100000;
         add.hi = times.hi = 100000;
         const Codes x{a.scale, a.zero}, y{b.scale, b.zero}, sum{s_y, 0};

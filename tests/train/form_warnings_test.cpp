@@ -273,6 +273,22 @@ TEST_CASE("signs of values that are never negative are warned of before the run,
   CHECK(contains(warning(bytes, kNever), "the input of layers.0 "));
 }
 
+TEST_CASE("fixed weights of one value, such as those of a mean, are not warned of") {
+  const KeepModes modes;
+  const auto warned = [](const std::string& frozen) {
+    const LogLines log;
+    const std::vector<std::string> overrides{
+        "quant.recipe=w4a8_int", "train.stop=1 epochs", "log.quantization=1 epochs",
+        "model.layers=[{linear: {out: 10, bias: false, weights: {init: constant(0.01), frozen: " + frozen +
+            "}}}, {linear: {out: 10}}]",
+        "optim.lr=1e-9"};
+    Trainer(digits(overrides)).run("", {.on_quant = [](const QuantEvent&) {}});
+    return warning_with(log, "values have one code");
+  };
+  CHECK(contains(warned("false"), "the weights of layers.0: all "));
+  CHECK(warned("true").empty());
+}
+
 TEST_CASE("reports with a step at its floor, or one code for all values, are warned of once for each tensor") {
   const LogLines log;
   detail::CodeWarnings warnings;

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "train/small_learner.h"
+#include "train/train_state.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -116,6 +117,35 @@ TEST_CASE("training that follows the batch has codes of its own") {
   const CodesOf graph = of_graph(*learner, x);
   double loss = 0;
   CHECK(different(graph, of_training(*learner, x, &loss)) > 0);
+}
+
+TEST_CASE("evaluation keeps its network of integers until something that it is made from changes") {
+  const auto learner = learner_of("int8");
+  double loss = 0;
+  for (int64_t i = 0; i < 3; ++i) of_training(*learner, batch(i), &loss);
+  const Tensor x = batch(9);
+  const auto now = [&] {
+    learner->predict(x);
+    return learner->train_state().integer;
+  };
+  auto kept = now();
+  REQUIRE(kept != nullptr);
+  CHECK(now() == kept);
+  const auto changes = [&](const std::string& what, auto&& change) {
+    INFO(what);
+    change();
+    const auto made = now();
+    CHECK(made != kept);
+    CHECK(now() == made);
+    kept = made;
+  };
+  for (Parameter* p : learner->model().parameters())
+    changes(p->path(), [&] { p->assign(random_tensor(p->shape(), dtypes::fp32, 5, 0.1, 0.7), 0); });
+  for (const Module::Buffer& b : learner->model().buffers()) {
+    if (b.tensor.dtype() != dtypes::fp32 || b.path.ends_with(".updates")) continue;
+    changes(b.path, [&] { b.tensor.copy_from(random_tensor(b.tensor.shape(), dtypes::fp32, 6, 0.3, 0.9)); });
+  }
+  changes("a step", [&] { of_training(*learner, batch(3), &loss); });
 }
 
 TEST_CASE("a converted network of integers predicts what it predicted before") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,6 +50,9 @@ std::optional<OutputRounding> integer_rule(Module& model);
 // What evaluation of the model computes and files hold: lowered(model, input), for compute: integer as integer_graph.
 Graph deployed(Module& model, const Form& input);
 
+namespace integer {
+struct Step;
+}
 // Computes an integer graph on the CPU.
 class IntegerNetwork {
  public:
@@ -59,12 +63,10 @@ class IntegerNetwork {
   const Graph& graph() const { return graph_; }
 
  private:
-  Tensor run_node(const Node& node, const std::vector<Tensor>& values, const Tensor& x) const;
+  Tensor run_node(Value at, const std::vector<Tensor>& values, const Tensor& x, bool direct) const;
+  bool goes_direct(Value product) const;
   Graph graph_;
-  // Of each node that is a product: codes, in the layout of its kernel too, and its bias less the zero point of its
-  // input times their sums.
-  std::vector<Tensor> weights_;
-  std::vector<std::vector<int32_t>> biases_;
+  std::shared_ptr<const std::vector<integer::Step>> steps_;  // of each node (nn/integer_steps.h)
 };
 
 // How often a range is too narrow: codes of `layer` that its observed range clamps, as a part of all of its codes. What
