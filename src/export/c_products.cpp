@@ -38,10 +38,15 @@ std::string held_name(Held held) {
 }
 
 // The loop over the taps of a window. `inside` and `outside` are statements that add to sum, for taps within the image
-// and in its padding.
-std::string tap_loop(const std::string& inside, const std::string& outside) {
+// and in its padding; `whole` returns the sum of a window within the image whose rows are contiguous, added in the same
+// order.
+std::string tap_loop(const std::string& whole, const std::string& inside, const std::string& outside) {
   return "  int32_t ky, kx;\n"
          "  const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;\n"
+         "  if (c->groups == 1 && c->dx == 1 && x0 >= 0 && x0 + c->kw <= c->w && y0 >= 0 &&\n"
+         "      y0 + (c->kh - 1) * c->dy < c->h) {\n" +
+         whole +
+         "  }\n"
          "  for (ky = 0; ky < c->kh; ++ky)\n"
          "    for (kx = 0; kx < c->kw; ++kx) {\n"
          "      const int32_t y = y0 + ky * c->dy, xx = x0 + kx * c->dx;\n"
@@ -56,6 +61,11 @@ std::string popcount_dot() {
          "int32_t j) {\n"
          "  const int32_t words = (c->c + 31) / 32;\n  int32_t sum = 0, i;\n" +
          tap_loop(
+             "    const int32_t n = c->kw * words;\n"
+             "    const uint32_t *a = x + (y0 * c->w + x0) * words, *b = w + j * c->kh * n;\n"
+             "    for (ky = c->kh; ky > 0; --ky, a += c->dy * c->w * words)\n"
+             "      for (i = 0; i < n; ++i) sum += popcount(a[i] ^ *b++);\n"
+             "    return c->kh * c->kw * c->c - 2 * sum;\n",
              "        const uint32_t *const a = x + (y * c->w + xx) * words, *const b = w + tap * words;\n"
              "        int32_t differ = 0;\n"
              "        for (i = 0; i < words; ++i) differ += popcount(a[i] ^ b[i]);\n"
@@ -127,12 +137,17 @@ std::string dot_function(Held x, const WeightForm& w) {
   if (float_x) out += "  (void)zx;\n";
   if (float_w) out += "  (void)zw;\n";
   const std::string factor = float_x ? "a[k]" : concat(floats ? "(float)" : "", "((int32_t)a[k] - zx)");
+  const std::string i = "const uint32_t i = (uint32_t)(tap * cg + k);\n          ";
   return out +
          tap_loop(
+             concat("    uint32_t i = (uint32_t)(j * c->kh * c->kw * c->c);\n    for (ky = 0; ky < c->kh; ++ky) {\n",
+                    "      const ", type_of(x), " *const a = x + ((y0 + ky * c->dy) * c->w + x0) * c->c;\n",
+                    "      for (k = 0; k < c->kw * c->c; ++k, ++i) {\n        ", sum, " t = ", factor, " * ", each,
+                    ";\n        sum += t;\n      }\n    }\n    return sum;\n"),
              concat("        const ", type_of(x), " *const a = x + (y * c->w + xx) * c->c + first;\n",
-                    "        for (k = 0; k < cg; ++k) {\n          const int32_t i = tap * cg + k;\n          ", sum,
-                    " t = ", factor, " * ", each, ";\n          sum += t;\n        }\n"),
-             concat("        for (k = 0; k < cg; ++k) {\n          const int32_t i = tap * cg + k;\n          ", sum,
+                    "        for (k = 0; k < cg; ++k) {\n          ", i, sum, " t = ", factor, " * ", each,
+                    ";\n          sum += t;\n        }\n"),
+             concat("        for (k = 0; k < cg; ++k) {\n          ", i, sum,
                     " t = ", floats ? "(float)c->pad" : "c->pad", " * ", each, ";\n          sum += t;\n        }\n"));
 }
 

@@ -1,5 +1,6 @@
 // docs/to_onnx_runtime.md, to_microcontroller.md, to_finn.md: their commands and programs run as they stand there,
 // after a few steps of training.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +8,7 @@
 
 #include "apps/cli.h"
 #include "support/catch.h"
+#include "support/data_folder.h"
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
@@ -96,6 +98,69 @@ TEST_CASE("The commands of the guide to networks of integers run as printed") {
   }
   CHECK(written.code == 0);
   CHECK(contains(written.out, "rounding: double: equal codes in TensorFlow Lite Micro"));
+}
+
+TEST_CASE("The commands from a PyTorch checkpoint to an emulated Cortex-M run as printed") {
+  const Guide guide;
+  const std::string page = "to_microcontroller.md", heading = "## From a PyTorch checkpoint in five commands";
+  std::filesystem::create_directory_symlink(source_path("scripts"), guide.temp.file("scripts"));
+  // What the script of the page saved, with PyTorch 2.15.
+  std::filesystem::copy_file(source_path("tests/golden/optdigits_mlp.safetensors"), guide.temp.file("net.safetensors"));
+  std::ofstream(guide.temp.file("net.yaml")) << block(page, "yaml", heading);
+  const std::string folder = data_folder() + "/optdigits/";
+  const bool data = std::filesystem::exists(folder + "optdigits.tes.gz");
+  for (const std::string name : {"optdigits.tra.gz", "optdigits.tes.gz"}) {
+    if (data) {
+      std::filesystem::create_symlink(folder + name, guide.temp.file(name));
+      continue;
+    }
+    std::ofstream lines(guide.temp.file(name));  // not compressed, which is read too
+    for (int i = 0; i < 600; ++i)
+      for (int j = 0; j < 65; ++j)
+        lines << (j < 64 ? (i % 10 * 7 + i * j + j * j) % 17 : i % 10) << (j < 64 ? ',' : '\n');
+  }
+  std::string commands = block(page, "sh", heading);
+  CHECK(std::count(commands.begin(), commands.end(), '\n') == 5);
+  const size_t last = commands.find("scripts/run_on_cortex.sh");
+  REQUIRE(last != std::string::npos);
+  bool emulated = true;
+  for (const std::string tool : {"arm-none-eabi-gcc", "qemu-system-arm"})
+    if (run_program({tool, "--version"}).code != 0) {
+      WARN("skipped: no " + tool + ". Debian: gcc-arm-none-eabi, libnewlib-arm-none-eabi, qemu-system-arm");
+      emulated = false;
+    }
+  const ProcessResult made = guide.shell(emulated ? commands : commands.substr(0, last));
+  INFO(made.out << '\n' << made.err);
+  REQUIRE(made.code == 0);
+  CHECK(contains(made.out, ": 0 of 10000 codes of 1000 samples differ"));
+  if (data) {
+    CHECK(contains(made.out, "accuracy 95.1"));
+    CHECK(contains(made.out, "of 1797 test samples"));
+  } else {
+    WARN("skipped: accuracy, without optdigits in $BITGRAD_DATA");
+  }
+  if (!emulated) return;
+  CHECK(contains(made.out, "cortex-m4 (emulated): outputs of 20 random samples equal those of "));
+  CHECK(contains(made.out, "instructions of a sample: "));
+  const auto refused = [&](const std::string& words, const std::string& text) {
+    const ProcessResult result = guide.shell("scripts/run_on_cortex.sh " + words);
+    INFO(result.out << result.err);
+    CHECK(result.code == 2);
+    CHECK(contains(result.err, text));
+  };
+  refused("digits.c cortex-a9", "got core 'cortex-a9', expected cortex-m3, cortex-m4 or cortex-m7");
+  refused("digits.h", "expected the .c file that bitgrad export wrote");
+  refused("digits.c cortex-m3 0", "got '0' samples, expected 1 to 99999");
+  refused("other.c", "no file other.c");
+  // Outputs that depend on the compiler are found.
+  std::ofstream(guide.temp.file("wide.h")) << "#include <stdint.h>\nenum { wide_inputs = 1, wide_outputs = 1 };\n"
+                                              "typedef int8_t wide_input, wide_output;\n"
+                                              "void wide_predict(const int8_t *in, int8_t *out);\n";
+  std::ofstream(guide.temp.file("wide.c")) << "#include \"wide.h\"\nvoid wide_predict(const int8_t *in, int8_t *out) "
+                                              "{ out[0] = (int8_t)(in[0] + (int)sizeof(void *)); }\n";
+  const ProcessResult wide = guide.shell("scripts/run_on_cortex.sh wide.c cortex-m3 5");
+  CHECK(wide.code == 1);
+  CHECK(contains(wide.err, "outputs of 5 random samples on cortex-m3 differ from those of "));
 }
 
 TEST_CASE("The commands of the guides to other programs run as printed") {

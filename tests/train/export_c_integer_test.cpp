@@ -8,6 +8,7 @@
 #include "export/c_integer.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/integer_layers.h"
 #include "support/integer_nets.h"
 #include "support/integer_reference.h"
 #include "support/subprocess.h"
@@ -87,7 +88,8 @@ TEST_CASE("C of networks of integers gives the codes of the definitions") {
   const TempDir temp;
   std::vector<NamedGraph> nets;
   for (const auto rule : {OutputRounding::kDouble, OutputRounding::kSingle, OutputRounding::kFloat})
-    for (NamedGraph& net : integer_nets(rule)) nets.push_back(std::move(net));
+    for (auto* const listed : {integer_nets, integer_layers::shared_nets})
+      for (NamedGraph& net : listed(rule)) nets.push_back(std::move(net));
   std::vector<std::string> files;
   for (size_t i = 0; i < nets.size(); ++i) {
     INFO(nets[i].name);

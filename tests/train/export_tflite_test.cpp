@@ -6,6 +6,7 @@
 #include "export/tflite.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/integer_layers.h"
 #include "support/integer_nets.h"
 #include "support/integer_reference.h"
 #include "support/subprocess.h"
@@ -104,5 +105,10 @@ TEST_CASE("LiteRT computes the codes of the model's rule") {
     }
     INFO(its);
     CHECK(otherwise > 0);  // else the rules are not told apart
+    for (const NamedGraph& net : integer_layers::shared_nets(rule)) {
+      INFO(net.name);
+      write_file(temp, net.graph);
+      CHECK(differing(temp, its, drawn(net.graph, temp.file("x"))) == 0);
+    }
   }
 }
