@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/tools/budget.h"
 #include "command.h"
 #include "open_file.h"
@@ -17,6 +18,7 @@ struct SensitivityCommand {
   std::vector<std::string> recipes;
   std::vector<int64_t> bits;
   int64_t samples = 1000, batch_norm = -1;  // batch_norm -1: samples
+  PtqSpec methods = {};
 };
 
 int run_sensitivity(const SensitivityCommand& options) {
@@ -35,7 +37,7 @@ int run_sensitivity(const SensitivityCommand& options) {
   const auto norm_samples = of_norms == 0 ? std::vector<SampleBatch>{} : read(of_norms);
   const auto learner = load_floats(file.path, file.config, *data);
   learner->calibrate(tensors_of(samples));
-  const Sensitivity result = measure_sensitivity(*learner, samples, choices, norm_samples);
+  const Sensitivity result = measure_sensitivity(*learner, samples, choices, norm_samples, options.methods);
   if (options.json) {
     std::cout << sensitivity_json(result) << '\n';
     return 0;
@@ -66,6 +68,12 @@ Run setup_sensitivity(Arguments& args) {
               "number of data.train samples to renew the statistics of batch norm on for each recipe; 0: keep them; "
               "default: that of --samples")
       .range(int64_t{0}, int64_t{1000000000});
+  args.option("--method", o->methods.methods,
+              "methods that fit each quantized layer to the samples, as in bitgrad quantize: of " +
+                  joined(ptq_method_names()) + " those that change one layer")
+      .delimiter(',')
+      .repeatable()
+      .suggest(ptq_method_names);
   args.flag("--json", o->json, "one JSON object on standard output");
   return [o] { return run_sensitivity(*o); };
 }

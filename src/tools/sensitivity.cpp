@@ -12,6 +12,7 @@
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
 #include "tools/norm_statistics.h"
+#include "tools/ptq/method.h"
 #include "train/train_state.h"
 
 namespace bitgrad {
@@ -103,14 +104,20 @@ class Meter {
       : learner_(learner), samples_(samples), norms_(norms), base_(measure_base()) {}
 
   const Means& base() const { return base_; }
+  // What methods did to each choice so far.
+  const std::vector<PtqLayer>& fitted() const { return fitted_; }
 
-  LayerEffect measure(size_t layer, Quantizable& slot, const Tensor& w, const WeightChoice& choice) {
+  // `methods` fit the layer to `floats`, its sums; empty: none.
+  LayerEffect measure(size_t layer, Quantizable& slot, const Tensor& w, const WeightChoice& choice,
+                      const PtqSpec& methods, const detail::LayerData& floats) {
     LayerQuant recipe = find_recipe(choice.recipe);
     LayerEffect effect;
     effect.recipe = choice.recipe;
     if (choice.rows) effect.group = recipe.weight->granularity.group = slot.weight().shape().cols();
     slot.set(with_weight_of(slot.quant(), recipe));
     learner_.plan_again();
+    if (!methods.methods.empty())
+      fitted_.push_back(detail::fit_alone(learner_, {path_of(layer), &slot}, floats, methods));
     effect.bits = recipe.weight->dtype.bits();
     effect.bytes = summarize(learner_.model())[layer].bytes;
     effect.noise = relative_noise(w, slot.weight().value());
@@ -132,7 +139,25 @@ class Meter {
   std::span<const SampleBatch> samples_;
   detail::NormRenewal* norms_;
   const Means base_;
+  std::vector<PtqLayer> fitted_;
 };
+
+void check_methods(const PtqSpec& methods) {
+  check_ptq(methods);
+  for (const std::string& name : methods.methods)
+    require(detail::find_ptq_method(name).has_layer_step(), "sensitivity", "method ", name,
+            " changes the whole model, and here one layer is quantized at a time");
+}
+
+// Layers that keep the codes of a recipe because no method fits them, and methods that fit none.
+void report_unfitted(const std::vector<PtqLayer>& fitted, const PtqSpec& methods) {
+  if (methods.methods.empty()) return;
+  detail::require_used(fitted, methods);
+  std::string last;
+  for (const PtqLayer& layer : fitted)
+    if (!layer.skipped.empty() && last != layer.layer)
+      log(LogLevel::kWarning, concat("sensitivity: no method fits '", last = layer.layer, "': ", layer.skipped));
+}
 
 std::string fixed(double x, int digits, bool sign) {
   TextWriter out;
@@ -154,9 +179,11 @@ double LayerEffect::sqnr_db() const {
 }
 
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples) {
+                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples,
+                                const PtqSpec& methods) {
   const DeviceGuard guard(learner.device());
   require(!samples.empty(), "sensitivity", "got no samples");
+  check_methods(methods);
   for (const WeightChoice& choice : choices) {
     const LayerQuant recipe = find_recipe(choice.recipe);
     require(recipe.weight.has_value(), "sensitivity", "recipe ", choice.recipe, " leaves the weights in fp32");
@@ -187,14 +214,18 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
             "' has learned scheme parameters, which belong to the optimizer: measure the model in fp32 (load_floats)");
     const Tensor w = dequantized(slots[i]->weight()).clone(MemoryKind::kWorkspace);
     // Restore before each choice, or a weight without a master would start from the codes of the previous one.
+    const detail::LayerData floats = methods.methods.empty()
+                                         ? detail::LayerData()
+                                         : detail::float_layer(learner, {layer.layer, slots[i]}, samples, methods.rows);
     for (const WeightChoice& choice : choices) {
       Restoring restoring(*slots[i], numbers, learner.model());
-      layer.effects.push_back(meter.measure(i, *slots[i], w, choice));
+      layer.effects.push_back(meter.measure(i, *slots[i], w, choice, methods, floats));
       restoring.restore();
     }
   }
   learner.plan_again();
   if (norms) norms->restore(statistics);
+  report_unfitted(meter.fitted(), methods);
   return result;
 }
 

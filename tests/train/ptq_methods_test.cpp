@@ -11,6 +11,7 @@
 #include "support/expect_error.h"
 #include "support/paths.h"
 #include "tools/ptq/method.h"
+#include "train/ptq_sequence.h"
 #include "train/small_learner.h"
 
 using namespace bitgrad;
@@ -106,19 +107,6 @@ struct Case {
         sum += d * d;
       }
     return sum / static_cast<double>(x.rows);
-  }
-};
-
-// As scripts/gptq_golden.py draws them.
-struct Sequence {
-  uint32_t state;
-  Matrix matrix(int64_t rows, int64_t cols) {
-    Matrix m(rows, cols);
-    for (double& v : m.v) {
-      state = state * 1664525 + 1013904223;
-      v = static_cast<double>((state >> 24) % 17) - 8;
-    }
-    return m;
   }
 };
 

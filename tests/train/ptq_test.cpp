@@ -396,3 +396,45 @@ TEST_CASE("methods that fit no layer, and unknown ones, are errors") {
                  "method clip fits no layer of this recipe: 'layers.0': its codes have zero points or offsets"));
   CHECK(contains(error_of([&] { fitted(file, "int4wo", {{"gtpq"}}); }), "Did you mean 'gptq'?"));
 }
+
+TEST_CASE("sensitivities with methods are those of models with one layer quantized by them") {
+  const KeepModes keep;
+  TempDir temp;
+  const PtqSpec methods{{"gptq", "refit"}};
+  for (const RunConfig& trained_config :
+       {shortened("mnist_mlp_fp32.yaml"), parse_config(kConvolutions, "convolutions.yaml")}) {
+    const std::string file = trained(temp, trained_config);
+    const RunConfig config =
+        float_config(parse_config(read_checkpoint_header(file).config, file, {}, {true, remembered_root(file)}));
+    const auto data = open_dataset(config, config.data.train);
+    const std::vector<SampleBatch> samples = first_samples(*data, 40, 20, 1);
+    const auto learner = load_floats(file, config, *data);
+    const std::vector<float> before = learner->predict(samples.front().x).to_vector();
+    const std::vector<WeightChoice> choices{{"int2wo"}, {"int3wo"}};
+    const Sensitivity s = measure_sensitivity(*learner, samples, choices, {}, methods),
+                      plain = measure_sensitivity(*learner, samples, choices, {});
+    CHECK(learner->predict(samples.front().x).to_vector() == before);
+    REQUIRE(s.layers.size() == 4);
+    for (size_t i = 0; i < s.layers.size(); ++i) {
+      CAPTURE(s.layers[i].layer);
+      CHECK(s.layers[i].effects[0].noise != plain.layers[i].effects[0].noise);
+      const auto one = load_floats(file, config, *data), reference = load_floats(file, config, *data);
+      PrepareSpec spec;
+      spec.rules = {{s.layers[i].layer, find_recipe("int2wo")}};
+      quantize_with_methods(*one, *reference, spec, methods, samples, {});
+      double loss = 0, weight = 0;
+      for (const SampleBatch& b : samples) {
+        const StepResult r = one->evaluate(b.x, b.target);
+        loss += r.loss;
+        weight += r.weight;
+      }
+      CHECK(s.loss + s.layers[i].effects[0].loss_change == Approx(loss / weight).epsilon(1e-6));
+    }
+    CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, choices, {}, {{"equalize"}}); }),
+                   "method equalize changes the whole model, and here one layer is quantized at a time"));
+    const std::vector<WeightChoice> codebook{{"nf4wo"}};
+    CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, codebook, {}, {{"gptq"}}); }),
+                   "method gptq fits no layer of this recipe"));
+    CHECK(contains(error_of([&] { measure_sensitivity(*learner, samples, choices, {}, {{"gtpq"}}); }), "Did you mean"));
+  }
+}

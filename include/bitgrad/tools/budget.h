@@ -58,10 +58,13 @@ struct Sensitivity {
 // quantization is unchanged. The statistics of norms are renewed on `norm_samples` (renew_norms), those of the
 // unmodified model too; none: they stay. Afterwards the model has its original values, codes and scales, bit for bit,
 // but layouts are planned for evaluation and a weight's learned parts are new objects, so the learner must be planned
-// again before further training. Throws Error for a converted model, a recipe that does not quantize weights, and
-// `rows` with a recipe that has no groups.
+// again before further training. `methods`: fit codes, scales and bias of each choice to the samples, as
+// quantize_with_methods does while only this layer is quantized; layers that no method fits keep the codes of the
+// recipe. Throws Error for a converted model, a recipe that does not quantize weights, `rows` with a recipe that has no
+// groups, and methods without a step for each layer.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
-                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples);
+                                std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples,
+                                const PtqSpec& methods = {});
 // Table cells: layer, recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
 std::vector<std::string> effect_cells(const std::string& layer, const LayerEffect& effect);
 void print_sensitivity(std::ostream& out, const Sensitivity& sensitivity);

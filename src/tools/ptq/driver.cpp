@@ -118,7 +118,9 @@ void store(const LayerState& state, Quantizable& slot, Parameter* bias) {
   put(params.zero, state.zeros);
   put(params.offset, state.offsets);
   const Tensor codes = Tensor::from_elements(now.shape(), now.dtype(), state.codes.v, MemoryKind::kWorkspace);
-  slot.weight().restore({{}, codes.with_quant(std::make_shared<const QuantParams>(std::move(params)))});
+  Parameter& weight = slot.weight();
+  const Tensor master = weight.has_master() ? weight.master().clone(MemoryKind::kWorkspace) : Tensor();
+  weight.restore({master, codes.with_quant(std::make_shared<const QuantParams>(std::move(params)))});
   if (bias != nullptr)
     bias->restore({Tensor::from_elements(bias->value().shape(), bias->value().dtype(), state.bias), {}});
 }
@@ -143,6 +145,48 @@ double spread(const LayerSums& sums) {
   return all;
 }
 
+int64_t groups_of(const Layer& at) {
+  const Module& owner = at.slot->owner();
+  return owner.spec() != nullptr && at.slot->kind() == Quantizable::Kind::kConv
+             ? owner.spec()->attributes.integer("groups")
+             : 1;
+}
+
+void step(const PtqMethod& method, const LayerData& data, double scale, const PtqSpec& spec, LayerState& state,
+          PtqLayer& result) {
+  if (!method.has_layer_step()) return;
+  PtqStep& s = result.steps.emplace_back();
+  s.method = method.name();
+  s.before = s.after = result.after;
+  s.refused = method.refuses(data, state);
+  if (!s.refused.empty()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  LayerState next = method.layer(data, state, spec);
+  s.after = total(output_errors(data, next)) / scale;
+  s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  s.kept = s.after < s.before;
+  if (!s.kept) return;
+  state = std::move(next);
+  result.after = s.after;
+}
+
+// Runs the methods on a layer whose sums are known. data.w: the float weights.
+void fit_layer(LayerData& data, const Layer& at, Parameter* bias, const PtqSpec& spec, PtqLayer& result) {
+  data.grid = grid_of(*at.slot);
+  if (data.sums.rows == 0) {
+    result.skipped = "samples do not reach it";
+    return;
+  }
+  result.rows = data.sums.rows;
+  result.inputs = data.w.cols;
+  data.w = fitted_target(data, data.w, bias != nullptr, spec.damp);
+  LayerState state = state_of(data, *at.slot, bias);
+  const double scale = std::max(spread(data.sums), 1e-300);
+  result.before = result.after = total(output_errors(data, state)) / scale;
+  for (const std::string& name : spec.methods) step(find_ptq_method(name), data, scale, spec, state, result);
+  store(state, *at.slot, bias);
+}
+
 class Walk {
  public:
   Walk(Learner& quantized, Learner& reference, const PtqSpec& spec, std::span<const SampleBatch> samples)
@@ -158,53 +202,16 @@ class Walk {
     result.layer = at.layer;
     result.skipped = why_not(*at.slot, weights_[at.slot->owner().path()]);
     if (!result.skipped.empty()) return result;
-    Parameter* const bias = bias_of(quantized_.model(), at);
     LayerData data;
     data.layer = at.layer;
     data.w = matrix_of(dequantized(floats_.at(at.layer)->weight()));
     data.groups = groups_of(at);
-    data.grid = grid_of(*at.slot);
     data.sums = collect_sums(quantized_, reference_, at, data.groups, samples_, spec_.rows);
-    if (data.sums.rows == 0) {
-      result.skipped = "samples do not reach it";
-      return result;
-    }
-    result.rows = data.sums.rows;
-    result.inputs = data.w.cols;
-    data.w = fitted_target(data, data.w, bias != nullptr, spec_.damp);
-    LayerState state = state_of(data, *at.slot, bias);
-    const double scale = std::max(spread(data.sums), 1e-300);
-    result.before = result.after = total(output_errors(data, state)) / scale;
-    for (const std::string& name : spec_.methods) step(find_ptq_method(name), data, scale, state, result);
-    store(state, *at.slot, bias);
+    fit_layer(data, at, bias_of(quantized_.model(), at), spec_, result);
     return result;
   }
 
  private:
-  int64_t groups_of(const Layer& at) const {
-    const Module& owner = at.slot->owner();
-    return owner.spec() != nullptr && at.slot->kind() == Quantizable::Kind::kConv
-               ? owner.spec()->attributes.integer("groups")
-               : 1;
-  }
-
-  void step(const PtqMethod& method, const LayerData& data, double scale, LayerState& state, PtqLayer& result) const {
-    if (!method.has_layer_step()) return;
-    PtqStep& s = result.steps.emplace_back();
-    s.method = method.name();
-    s.before = s.after = result.after;
-    s.refused = method.refuses(data, state);
-    if (!s.refused.empty()) return;
-    const auto begin = std::chrono::steady_clock::now();
-    LayerState next = method.layer(data, state, spec_);
-    s.after = total(output_errors(data, next)) / scale;
-    s.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    s.kept = s.after < s.before;
-    if (!s.kept) return;
-    state = std::move(next);
-    result.after = s.after;
-  }
-
   Learner &quantized_, &reference_;
   const PtqSpec& spec_;
   const std::span<const SampleBatch> samples_;
@@ -212,7 +219,16 @@ class Walk {
   std::map<std::string, size_t> weights_;  // layers with weights of each module
 };
 
-// A method that no layer could use is a wish that would be ignored.
+// How many weights the module of a layer has.
+size_t weights_beside(Learner& learner, const Layer& at) {
+  const auto slots = learner.model().quantizables();
+  return static_cast<size_t>(std::count_if(slots.begin(), slots.end(), [&](const Quantizable* slot) {
+    return slot->owner().path() == at.slot->owner().path();
+  }));
+}
+
+}  // namespace
+
 void require_used(const std::vector<PtqLayer>& layers, const PtqSpec& spec) {
   for (const std::string& name : spec.methods) {
     if (!find_ptq_method(name).has_layer_step()) continue;
@@ -228,7 +244,26 @@ void require_used(const std::vector<PtqLayer>& layers, const PtqSpec& spec) {
   }
 }
 
-}  // namespace
+LayerData float_layer(Learner& learner, const Layer& at, std::span<const SampleBatch> samples, int64_t rows) {
+  LayerData data;
+  data.layer = at.layer;
+  if (at.slot->kind() == Quantizable::Kind::kEmbedding || weights_beside(learner, at) > 1 ||
+      at.slot->weight().shape().cols() > kMostSummedInputs)
+    return data;  // as why_not says
+  data.w = matrix_of(dequantized(at.slot->weight()));
+  data.groups = groups_of(at);
+  data.sums = collect_sums(learner, learner, at, data.groups, samples, rows);
+  return data;
+}
+
+PtqLayer fit_alone(Learner& learner, const Layer& at, LayerData data, const PtqSpec& spec) {
+  PtqLayer result;
+  result.layer = at.layer;
+  result.skipped = why_not(*at.slot, weights_beside(learner, at));
+  if (result.skipped.empty()) fit_layer(data, at, bias_of(learner.model(), at), spec, result);
+  return result;
+}
+
 }  // namespace detail
 
 std::vector<std::string> ptq_method_names() {
@@ -251,12 +286,14 @@ std::vector<PtqLayer> quantize_with_methods(Learner& learner, Learner& reference
                                             const PtqSpec& ptq, std::span<const SampleBatch> samples,
                                             std::span<const SampleBatch> norm_samples) {
   check_ptq(ptq);
-  for (const std::string& name : ptq.methods)
-    for (Learner* l : {&learner, &reference}) detail::find_ptq_method(name).prepare(*l, norm_samples);
-  quantize_after_training(learner, spec, samples, {});
   const DeviceGuard guard(learner.device());
-  detail::Walk walk(learner, reference, ptq, samples);
   std::vector<PtqLayer> layers;
+  for (const std::string& name : ptq.methods) {
+    const auto pairs = detail::find_ptq_method(name).prepare({learner, reference, spec, samples, norm_samples});
+    layers.insert(layers.end(), pairs.begin(), pairs.end());
+  }
+  quantize_after_training(learner, spec, samples, {});
+  detail::Walk walk(learner, reference, ptq, samples);
   for (const auto& at : detail::layers_in_order(learner, samples.front().x)) layers.push_back(walk.fit(at));
   detail::require_used(layers, ptq);
   for (const std::string& name : ptq.methods) detail::find_ptq_method(name).finish(learner, norm_samples);

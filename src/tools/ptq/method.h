@@ -80,6 +80,14 @@ void fit_scales(const LayerData& data, const Matrix& w, const Part& part, LayerS
 // its input: 20 to 130 percent; of ternary codes 40 to 260.
 void search_scales(const LayerData& data, const Matrix& w, const Part& part, LayerState& state);
 
+// Both copies of a model while they are in floats, and how one will be quantized.
+struct FloatModels {
+  Learner& quantized;
+  Learner& reference;
+  const PrepareSpec& spec;
+  std::span<const SampleBatch> samples, norm_samples;
+};
+
 class PtqMethod {
  public:
   virtual ~PtqMethod() = default;
@@ -90,8 +98,8 @@ class PtqMethod {
   virtual std::string refuses(const LayerData&, const LayerState&) const { return ""; }
   // The state after the step. It is kept if the layer's output error falls.
   virtual LayerState layer(const LayerData&, const LayerState& state, const PtqSpec&) const { return state; }
-  // Before anything is quantized; called for each copy of the float model.
-  virtual void prepare(Learner&, std::span<const SampleBatch>) const {}
+  // Before anything is quantized. Returns what it did, if that is measured.
+  virtual std::vector<PtqLayer> prepare(const FloatModels&) const { return {}; }
   // After all layers.
   virtual void finish(Learner&, std::span<const SampleBatch>) const {}
 };
@@ -104,5 +112,13 @@ const PtqMethod& find_ptq_method(std::string_view name);
 // `rows` of them, spread evenly.
 LayerSums collect_sums(Learner& quantized, Learner& reference, const Module::QuantizableAt& at, int64_t groups,
                        std::span<const SampleBatch> samples, int64_t rows);
+
+// A layer whose model is in floats: its weight, and sums of what it reads and gives. Then: fits it while it is the only
+// one that is quantized. fit_alone returns what the methods did.
+LayerData float_layer(Learner& learner, const Module::QuantizableAt& at, std::span<const SampleBatch> samples,
+                      int64_t rows);
+PtqLayer fit_alone(Learner& learner, const Module::QuantizableAt& at, LayerData data, const PtqSpec& spec);
+// Throws Error for a method that no layer could use: a wish that would be ignored.
+void require_used(const std::vector<PtqLayer>& layers, const PtqSpec& spec);
 
 }  // namespace bitgrad::detail

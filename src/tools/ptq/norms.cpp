@@ -10,7 +10,10 @@ class Norms final : public PtqMethod {
   std::string_view name() const override { return "norms"; }
   std::string_view doc() const override { return "statistics of batch norm, renewed on the samples"; }
   bool has_layer_step() const override { return false; }
-  void prepare(Learner& learner, std::span<const SampleBatch> samples) const override { renew_norms(learner, samples); }
+  std::vector<PtqLayer> prepare(const FloatModels& models) const override {
+    for (Learner* learner : {&models.quantized, &models.reference}) renew_norms(*learner, models.norm_samples);
+    return {};
+  }
   void finish(Learner& learner, std::span<const SampleBatch> samples) const override { renew_norms(learner, samples); }
 };
 
