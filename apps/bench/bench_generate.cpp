@@ -5,9 +5,10 @@
 //   bench_generate [--layers N --heads N --dim N --context N --vocabulary N] [--tokens N] [--recipes LIST]
 //                  [--threads N] [--device cpu|cuda] [--repeat R] [--json FILE] [--compare OLD] [--slack S]
 //
-// With --gguf or --model instead: a model of a file, a prompt and greedy tokens, in turns with llama.cpp
-// (bench_generate_files.cpp).
-//   bench_generate --gguf FILE [--model TARGET] [--rival llama.cpp] [--prompt N] [--tokens N] [--read-limit] ...
+// With --gguf or --model instead: a model of a file, a prompt and greedy tokens, in turns with rivals:
+// llama.cpp as a package of Python, or a program at a path (bench_generate_files.cpp).
+//   bench_generate --gguf FILE [--model TARGET] [--rival llama.cpp,./llama_rival] [--prompt N] [--tokens N]
+//   [--read-limit] ...
 #include <iomanip>
 #include <memory>
 
@@ -99,9 +100,12 @@ int run(cli::Arguments& args, int argc, char** argv) {
   args.option("--gguf", o.gguf, "a model of this file instead, imported; the file of the rival");
   args.option("--inputs", o.inputs, "of --gguf, rounded as by `bitgrad import`: float, int8 or int8_block");
   args.option("--model", o.model, "a run folder or model file instead, such as the one that --gguf was exported from");
-  args.option("--rival", o.rival,
-              "llama.cpp: the same file in the Python package xllamacpp, in turns (BITGRAD_PYTHON: its Python, "
-              "BITGRAD_BENCH_GENERATE: scripts/bench_generate.py, if not of this folder)");
+  args.option(
+          "--rival", o.rivals,
+          "programs that run the same file in turns: llama.cpp, the Python package xllamacpp (BITGRAD_PYTHON: its "
+          "Python, BITGRAD_BENCH_GENERATE: scripts/bench_generate.py, if not of this folder), and paths of programs "
+          "with its arguments and output, such as one of scripts/bench_generate_llama.cpp")
+      .delimiter(',');
   args.option("--prompt", o.prompt, "ids of the prompt, with --gguf or --model (128)").range<int64_t>(1, 1 << 20);
   args.flag("--read-limit", o.read_limit, "also the share of the speed at which the weights can be read");
   add_threads_option(args, o);
@@ -111,7 +115,7 @@ int run(cli::Arguments& args, int argc, char** argv) {
   set_num_threads(o.threads);
   const DeviceGuard guard(o.device);
   if (!o.gguf.empty() || !o.model.empty()) return bench_files(o);
-  require(o.rival.empty() && o.inputs.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt,
+  require(o.rivals.empty() && o.inputs.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt,
           "bench_generate", "--rival, --inputs, --read-limit and --prompt need --gguf or --model");
   Json report = new_report(o.threads);
   report["device"] = device_backend(o.device).describe();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shared/common.h"
 
@@ -12,12 +13,13 @@ struct GenerateOptions : SharedOptions {
   int64_t layers = 4, heads = 4, dim = 128, context = 64, vocabulary = 65;  // nanoGPT's small model
   int64_t tokens = 256;
   std::vector<std::string> recipes{"none", "w8a8", "8da4w", "ternary_int8"};
-  std::string gguf = {}, model = {}, rival = {}, inputs = {};
+  std::string gguf = {}, model = {}, inputs = {};
+  std::vector<std::string> rivals = {};
   int64_t prompt = 128;
   bool read_limit = false;
 };
 
-// Reads a prompt and continues it greedily, with the model of --model or --gguf, in turns with the rival. Returns the
+// Reads a prompt and continues it greedily, with the model of --model or --gguf, in turns with the rivals. Returns the
 // exit status.
 int bench_files(const GenerateOptions& o);
 

@@ -1,6 +1,6 @@
 // Generation by models of files: tokens per second of a prompt and of single tokens, by processor time with one thread,
-// in turns with llama.cpp in a process of its own (scripts/bench_generate.py), and beside the time in which the weights
-// are read once.
+// in turns with rivals in processes of their own (scripts/bench_generate.py, scripts/bench_generate_llama.cpp), and
+// beside the time in which the weights are read once.
 #include <sys/wait.h>
 
 #include <array>
@@ -116,26 +116,44 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-// The rival's turn; its name in `who`. False: it is not installed.
-bool rival_turn(const GenerateOptions& o, int64_t vocabulary, Speeds& speeds) {
-  const char* python = std::getenv("BITGRAD_PYTHON");
-  const char* script = std::getenv("BITGRAD_BENCH_GENERATE");
-  const std::string command = concat(quoted(python == nullptr ? "python3" : python), ' ',
-                                     quoted(script == nullptr ? "scripts/bench_generate.py" : script), ' ',
-                                     quoted(o.gguf), ' ', o.prompt, ' ', o.tokens, ' ', vocabulary, ' ', o.threads);
-  std::FILE* pipe = popen(command.c_str(), "r");
-  require(pipe != nullptr, kWhere, "cannot start ", command);
-  std::string text;
-  std::array<char, 4096> part;
-  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), count);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return false;
-  require(status == 0, kWhere, "the rival failed: ", command);
-  const Json row = Json::parse(text);
-  speeds.who = row.at("engine").get<std::string>();
-  speeds.add({row.at("prompt_s").get<double>() * 1e9, row.at("decode_s").get<double>() * 1e9});
-  return true;
-}
+// A rival of --rival: the package of Python, or a program at a path.
+class Rival {
+ public:
+  static constexpr std::string_view kPackage = "llama.cpp";
+  explicit Rival(const std::string& name) : speeds{name} {
+    require(name == kPackage || name.find('/') != std::string::npos, kWhere, "--rival: got '", name, "', expected ",
+            kPackage, " or the path of a program, such as ./llama_rival");
+  }
+  // A measurement. False: it is not installed.
+  bool turn(const GenerateOptions& o, int64_t vocabulary) {
+    const std::string command =
+        concat(program_, ' ', quoted(o.gguf), ' ', o.prompt, ' ', o.tokens, ' ', vocabulary, ' ', o.threads);
+    std::FILE* pipe = popen(command.c_str(), "r");
+    require(pipe != nullptr, kWhere, "cannot start ", command);
+    std::string text;
+    std::array<char, 4096> part;
+    while (const size_t count = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), count);
+    const int status = pclose(pipe);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return false;
+    require(status == 0, kWhere, "the rival failed: ", command);
+    const Json row = Json::parse(text);
+    speeds.who = row.at("engine").get<std::string>();
+    speeds.add({row.at("prompt_s").get<double>() * 1e9, row.at("decode_s").get<double>() * 1e9});
+    return true;
+  }
+
+  Speeds speeds;
+
+ private:
+  static std::string started(const std::string& name) {
+    if (name != kPackage) return quoted(name);
+    const char* python = std::getenv("BITGRAD_PYTHON");
+    const char* script = std::getenv("BITGRAD_BENCH_GENERATE");
+    return concat(quoted(python == nullptr ? "python3" : python), ' ',
+                  quoted(script == nullptr ? "scripts/bench_generate.py" : script));
+  }
+  std::string program_ = started(speeds.who);
+};
 
 // Bytes per nanosecond at which `bytes` are summed once, the median of `repeat`.
 double read_speed(int64_t bytes, int64_t repeat, TimeBase base) {
@@ -155,11 +173,8 @@ double read_speed(int64_t bytes, int64_t repeat, TimeBase base) {
   return static_cast<double>(bytes) / median(ns);
 }
 
-}  // namespace
-
-int bench_files(const GenerateOptions& o) {
-  require(o.rival.empty() || o.rival == "llama.cpp", kWhere, "--rival: got '", o.rival, "', expected llama.cpp");
-  require(o.rival.empty() || !o.gguf.empty(), kWhere, "--rival needs a file for it: --gguf FILE");
+void check(const GenerateOptions& o) {
+  require(o.rivals.empty() || !o.gguf.empty(), kWhere, "--rival needs a file for it: --gguf FILE");
   require(o.inputs.empty() || o.model.empty(), kWhere,
           "--inputs is for --gguf: the model of --model rounds its own way");
   require(!o.read_limit || o.threads == 1, kWhere, "--read-limit is measured with one thread: got --threads ",
@@ -170,48 +185,67 @@ int bench_files(const GenerateOptions& o) {
           kWhere,
           "--layers, --heads, --dim, --context, --vocabulary, --recipes and --device are for models with random "
           "weights, not for --gguf and --model");
-  const std::unique_ptr<Learner> learner = open_model(o);
-  Ours ours(*learner, o);
-  Speeds we{"bitgrad"}, they{"llama.cpp"};
-  bool rival = !o.rival.empty();
+}
+
+// Us and the rivals in turns. Rivals that are not installed are dropped, with a note.
+void measure_turns(Ours& ours, const GenerateOptions& o, Speeds& we, std::vector<Rival>& rivals) {
   ours.run();
   for (int64_t turn = 0; turn < o.repeat; ++turn) {
     we.add(ours.run());
-    if (rival && !rival_turn(o, ours.vocabulary(), they)) {
-      std::cout
-          << "skipped: the rival needs the Python package xllamacpp (BITGRAD_PYTHON names a Python that has it)\n";
-      rival = false;
-    }
+    std::erase_if(rivals, [&](Rival& rival) {
+      if (rival.turn(o, ours.vocabulary())) return false;
+      std::cout << "skipped: " << rival.speeds.who
+                << (rival.speeds.who == Rival::kPackage
+                        ? " needs the Python package xllamacpp (BITGRAD_PYTHON names a Python that has it)\n"
+                        : " ended with 77\n");
+      return true;
+    });
   }
+}
+
+// A row of the report, which it also prints.
+Json row_of(const std::string& name, const GenerateOptions& o, const Speeds& speeds) {
+  const double prompt = 1e9 * static_cast<double>(o.prompt) / median(speeds.prompt_ns);
+  const double decode = 1e9 * static_cast<double>(o.tokens) / median(speeds.decode_ns);
+  std::cout << "  " << std::left << std::setw(34) << speeds.who << std::right << std::fixed << std::setprecision(1)
+            << std::setw(9) << prompt << " prompt tokens/s" << std::setw(9) << decode << " tokens/s"
+            << std::setprecision(2);
+  return {{"model", name}, {"who", speeds.who}, {"prompt_tokens_per_s", prompt}, {"tokens_per_s", decode}};
+}
+
+}  // namespace
+
+int bench_files(const GenerateOptions& o) {
+  check(o);
+  std::vector<Rival> rivals;
+  for (const std::string& name : o.rivals) rivals.emplace_back(name);
+  const std::unique_ptr<Learner> learner = open_model(o);
+  Ours ours(*learner, o);
+  Speeds we{"bitgrad"};
+  measure_turns(ours, o, we, rivals);
   Json report = new_report(o.threads);
   report["prompt"] = o.prompt;
   report["tokens"] = o.tokens;
   std::string name = o.model.empty() ? o.gguf : o.model;
   if (!o.inputs.empty()) name += ", inputs " + o.inputs;
   std::cout << name << ": prompt of " << o.prompt << ", " << o.tokens << " tokens, " << o.threads << " threads\n";
-  std::vector<const Speeds*> all{&we};
-  if (rival) all.push_back(&they);
-  for (const Speeds* speeds : all) {
-    const double prompt = 1e9 * static_cast<double>(o.prompt) / median(speeds->prompt_ns);
-    const double decode = 1e9 * static_cast<double>(o.tokens) / median(speeds->decode_ns);
-    Json row{{"model", name}, {"who", speeds->who}, {"prompt_tokens_per_s", prompt}, {"tokens_per_s", decode}};
-    std::cout << "  " << std::left << std::setw(34) << speeds->who << std::right << std::fixed << std::setprecision(1)
-              << std::setw(9) << prompt << " prompt tokens/s" << std::setw(9) << decode << " tokens/s";
-    if (speeds == &we && rival) {
-      row["x_rival_prompt"] = median(they.prompt_ns) / median(we.prompt_ns);
-      row["x_rival"] = median(they.decode_ns) / median(we.decode_ns);
-      std::cout << std::setprecision(2) << "  x rival " << row.at("x_rival_prompt").get<double>() << ' '
-                << row.at("x_rival").get<double>();
-    }
-    if (speeds == &we && o.read_limit) {
-      const int64_t bytes = weight_bytes(*learner, ours.vocabulary());
-      const double limit = 1e9 * read_speed(bytes, 2 * o.repeat, time_base(o.threads)) / static_cast<double>(bytes);
-      row["weight_bytes"] = bytes;
-      row["of_read_limit"] = decode / limit;
-      std::cout << std::setprecision(2) << "  " << decode / limit << " of reading " << bytes << " bytes once";
-    }
-    std::cout << '\n';
-    report.at("rows").push_back(row);
+  Json row = row_of(name, o, we);
+  if (o.read_limit) {
+    const int64_t bytes = weight_bytes(*learner, ours.vocabulary());
+    const double limit = 1e9 * read_speed(bytes, 2 * o.repeat, time_base(o.threads)) / static_cast<double>(bytes);
+    row["weight_bytes"] = bytes;
+    row["of_read_limit"] = row.at("tokens_per_s").get<double>() / limit;
+    std::cout << "  " << row.at("of_read_limit").get<double>() << " of reading " << bytes << " bytes once";
+  }
+  std::cout << '\n';
+  report.at("rows").push_back(row);
+  for (const Rival& rival : rivals) {
+    Json other = row_of(name, o, rival.speeds);
+    other["x_rival_prompt"] = median(rival.speeds.prompt_ns) / median(we.prompt_ns);
+    other["x_rival"] = median(rival.speeds.decode_ns) / median(we.decode_ns);
+    std::cout << "  bitgrad x " << other.at("x_rival_prompt").get<double>() << ' ' << other.at("x_rival").get<double>()
+              << '\n';
+    report.at("rows").push_back(other);
   }
   return finish(report, o, {{"model", "who"}, "x_rival"});
 }

@@ -1,4 +1,4 @@
-// bench_generate with models of files: a run folder and its GGUF, in turns with a program that stands for llama.cpp.
+// bench_generate with models of files: a run folder and its GGUF, in turns with programs that stand for llama.cpp.
 #include <filesystem>
 #include <fstream>
 
@@ -54,18 +54,23 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   const std::string python = temp.file("python");
   std::ofstream(python)
       << "#!/bin/sh\n[ -f \"$2\" ] && echo '{\"engine\": \"other\", \"prompt_s\": 0.002, \"decode_s\": 50}'\n";
-  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  // A program of its own: it prints what it was started with as its name.
+  const std::string program = temp.file("native");
+  std::ofstream(program) << "#!/bin/sh\necho \"{\\\"engine\\\": \\\"$2 $3 $4 $5\\\", \\\"prompt_s\\\": 0.001, "
+                            "\\\"decode_s\\\": 7}\"\n";
+  for (const std::string& file : {python, program})
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
   const ProcessResult r = run("bench_generate",
-                              {"--gguf", gguf, "--model", folder, "--rival", "llama.cpp", "--prompt", "5", "--tokens",
-                               "7", "--read-limit", "--repeat", "2", "--json", json},
+                              {"--gguf", gguf, "--model", folder, "--rival", "llama.cpp," + program, "--prompt", "5",
+                               "--tokens", "7", "--read-limit", "--repeat", "2", "--json", json},
                               {{"BITGRAD_PYTHON", python}});
   INFO(r.out << r.err);
   REQUIRE(r.code == 0);
   const Json rows = Json::parse(slurp(json)).at("rows");
-  REQUIRE(rows.size() == 2);
+  REQUIRE(rows.size() == 3);
   CHECK(rows[0].at("who") == "bitgrad");
   CHECK(rows[0].at("tokens_per_s") > 0);
-  CHECK(rows[0].at("x_rival") > 100);  // 7 tokens in 50 s are slow on any machine
+  CHECK(rows[1].at("x_rival") > 100);  // 7 tokens in 50 s are slow on any machine
   CHECK(rows[0].at("of_read_limit") > 0);
   // Codes of two blocks (qkv 64 rows, out 32, gate and up 128, down 32 of 64 columns), their scales in fp16, norms, and
   // the table once: the head is tied to it.
@@ -73,6 +78,10 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   CHECK(rows[0].at("weight_bytes") == codes / 2 + codes / 32 * 2 + floats * 4);
   CHECK(rows[1].at("who") == "other");
   CHECK(rows[1].at("prompt_tokens_per_s") == 2500.0);
+  CHECK(rows[2].at("who") == "5 7 256 1");  // ids of the prompt, tokens, vocabulary, threads
+  CHECK(rows[2].at("prompt_tokens_per_s") == 5000.0);
+  CHECK(rows[2].at("tokens_per_s") == 1.0);
+  CHECK(rows[2].at("x_rival") > 10);
 
   const std::pair<std::vector<std::string>, const char*> refused[] = {
       {{"--rival", "llama.cpp"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
@@ -82,7 +91,8 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
       {{"--gguf", gguf, "--inputs", "int4"}, "unknown --inputs: got \"int4\", expected one of as_trained, float, int8"},
       {{"--model", folder, "--layers", "3"}, "are for models with random weights"},
       {{"--model", folder, "--rival", "llama.cpp"}, "--rival needs a file for it: --gguf FILE"},
-      {{"--gguf", gguf, "--rival", "vllm"}, "--rival: got 'vllm', expected llama.cpp"},
+      {{"--gguf", gguf, "--rival", "vllm"}, "--rival: got 'vllm', expected llama.cpp or the path of a program"},
+      {{"--gguf", gguf, "--prompt", "5", "--tokens", "7", "--rival", "/no/program"}, "the rival failed: '/no/program'"},
       {{"--model", folder, "--read-limit", "--threads", "2"}, "--read-limit is measured with one thread"},
       {{"--model", folder}, "expected at most 24 together, the context of the model"}};
   for (const auto& [arguments, text] : refused) {

@@ -258,6 +258,11 @@ TEST_CASE("ternary weights with one scale are Q2_0 and a scale beside it, and ll
   check_beside_client({"llama ternary", "llama", kSmall, "weights: {dtype: ternary, scheme: ternary}", "Q2_0"});
 }
 
+TEST_CASE("signs with a scale a channel are Q1_0, and llama.cpp computes what we do") {
+  check_beside_client({"llama one bit", "llama", "layers: 2, heads: 4, kv_heads: 2, dim: 128, ffn: 256",
+                       "weights: {dtype: bint1, scheme: binary, alpha: channel, scale_dtype: fp16}", "Q1_0"});
+}
+
 TEST_CASE("preset bitnet is TQ2_0 and a scale beside it, and llama.cpp computes what we do") {
   check_beside_client(
       {"bitnet", "bitnet", "layers: 1, heads: 4, kv_heads: 2, dim: 256, ffn: 256", "", "TQ2_0", "token"});

@@ -8,7 +8,7 @@ length. Writes JSON: for each run {"log_probabilities": [of each path [after eac
 
 inputs: how the inputs of packed weights are rounded.
   none     not at all
-  client   as llama.cpp rounds them for the type of the weight. Q4_0, Q8_0, Q2_0: blocks of 32 (Q8_0), codes by the fp32
+  client   as llama.cpp rounds them for the type of the weight. Q4_0, Q8_0, Q2_0, Q1_0: blocks of 32 (Q8_0), codes by the fp32
            scale, values by its fp16. TQ1_0, TQ2_0: blocks of 256 (Q8_K), fp32 scale, the largest element becomes -127.
            gelu is gelu_tanh of fp16(x), rounded to fp16.
   token    int8 absmax a row, fp32 scale
@@ -43,6 +43,11 @@ def know_q2_0():
 
 def values(tensor):
     kind = int(tensor.tensor_type)
+    if kind == 41:  # Q1_0, 128 elements in 18 bytes: fp16 d, then bit j % 8 of byte j / 8; d or -d
+        raw = tensor.data.reshape(-1, 18)
+        d = raw[:, :2].copy().view(np.float16).astype(np.float64)
+        signs = np.unpackbits(raw[:, 2:], axis=1, bitorder="little").astype(np.float64) * 2 - 1
+        return (d * signs).reshape(tensor.shape[::-1])
     if kind == 42:
         raw = tensor.data.reshape(-1, 18)
         d = raw[:, :2].copy().view(np.float16).astype(np.float64)
