@@ -1,5 +1,6 @@
 #include "card.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -25,16 +26,77 @@ std::string grouped(int64_t n) {
   return digits;
 }
 
-// A scalar of the front matter; JSON's texts are YAML's.
-std::string front_text(const std::string& text) { return Json(text).dump(); }
+// ---- texts of card.json in YAML and markdown
+
+// A quoted scalar of the front matter; JSON's texts are YAML's.
+std::string yaml_quoted(const std::string& text) { return Json(text).dump(); }
+
+// A scalar of the front matter, quoted unless it is a word that YAML reads as a text in any place.
+std::string yaml_scalar(const std::string& text) {
+  constexpr std::string_view kOthers[] = {"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"};
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto inside = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  std::string low = text;
+  for (char& c : low)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  const bool plain = !text.empty() && letter(text[0]) && std::all_of(text.begin(), text.end(), inside) &&
+                     std::find(std::begin(kOthers), std::end(kOthers), low) == std::end(kOthers);
+  return plain ? text : yaml_quoted(text);
+}
+
+// The text as one line: markdown that it holds stays, but it opens no list, heading, quotation or HTML.
+std::string markdown_line(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else
+      out += c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
+  }
+  const size_t first = out.find_first_not_of(' '), digits = out.find_first_not_of("0123456789", first);
+  if (first == std::string::npos) return out;
+  const bool numbered = digits != first && digits != std::string::npos && (out[digits] == '.' || out[digits] == ')');
+  const std::string_view begins = "#>-+*=|~_`";
+  // A code span may begin a line, a fence may not.
+  const bool opens = begins.find(out[first]) != std::string_view::npos && (out[first] != '`' || out.starts_with("```"));
+  if (numbered)
+    out.insert(digits, "\\");
+  else if (opens)
+    out.insert(first, "\\");
+  return out;
+}
+
+// The text in a cell of a table.
+std::string markdown_cell(const std::string& text) {
+  std::string out;
+  for (const char c : markdown_line(text)) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+// The longest run of backticks.
+size_t longest_backticks(const std::string& text) {
+  size_t most = 0, run = 0;
+  for (const char c : text) most = std::max(most, run = c == '`' ? run + 1 : 0);
+  return most;
+}
+
+// Lines as a block of shell commands; its fence is longer than any in them.
+std::string shell_block(const std::vector<std::string>& lines) {
+  std::string fence = "```", out;
+  for (const std::string& line : lines)
+    if (const size_t run = longest_backticks(line); run >= fence.size()) fence.assign(run + 1, '`');
+  for (const std::string& line : lines) out += concat(line, '\n');
+  return concat(fence, "sh\n", out, fence, '\n');
+}
 
 std::string front_matter(const ShippedModel& model, const ModelFacts& f, const std::string& seed) {
   TextWriter out;
-  out << "---\nlicense: apache-2.0\nlibrary_name: bitgrad\npipeline_tag: " << f.task << "\ndatasets: [" << f.data_id
-      << "]\nmetrics: [" << f.metric
-      << "]\ntags: [bitgrad, quantization, low-bit]\nmodel-index:\n  - name: " << model.name
-      << "\n    results:\n      - task: {type: " << f.task << "}\n        dataset: {name: " << front_text(f.data_name)
-      << ", type: " << f.data_id << ", split: test}\n        metrics: [{type: " << f.metric << ", value: " << f.value
+  out << "---\nlicense: apache-2.0\nlibrary_name: bitgrad\npipeline_tag: " << yaml_scalar(f.task) << "\ndatasets: ["
+      << yaml_scalar(f.data_id) << "]\nmetrics: [" << yaml_scalar(f.metric)
+      << "]\ntags: [bitgrad, quantization, low-bit]\nmodel-index:\n  - name: " << yaml_scalar(printable(model.name))
+      << "\n    results:\n      - task: {type: " << yaml_scalar(f.task)
+      << "}\n        dataset: {name: " << yaml_quoted(f.data_name) << ", type: " << yaml_scalar(f.data_id)
+      << ", split: test}\n        metrics: [{type: " << yaml_scalar(f.metric) << ", value: " << f.value
       << "}]\nseed: " << seed << "\n---\n";
   return out.str();
 }
@@ -80,7 +142,8 @@ std::string card_text(const ShippedModel& model) {
   for (const LayerSummary& row : rows) fp32 += 4 * row.shape.numel(), bytes += row.bytes;
   const std::vector<uint8_t> yaml = read_file(model.file(kTrainFile), kLongestYaml);
   TextWriter out;
-  out << front_matter(model, f, concat(file.header.seed)) << "\n# " << model.name << "\n\n" << f.summary << "\n\n";
+  out << front_matter(model, f, concat(file.header.seed)) << "\n# " << markdown_line(printable(model.name)) << "\n\n"
+      << markdown_line(f.summary) << "\n\n";
   const std::vector<std::pair<const char*, std::string>> lines{
       {"metric", concat(f.metric, ' ', f.value, is_percentage(f.metric) ? " %" : "",
                         " on data.test (`bitgrad models check ", model.name, "`)")},
@@ -96,14 +159,13 @@ std::string card_text(const ShippedModel& model) {
       {"license of the model", "Apache-2.0, as bitgrad"}};
   out << "| | |\n|---|---|\n";
   for (const auto& [what, text] : lines)
-    if (!text.empty()) out << "| " << what << " | " << text << " |\n";
-  out << "\n## Made by\n\n```sh\n";
-  for (const std::string& command : f.commands) out << command << '\n';
-  out << "```\n\n## Use\n\n```sh\nbitgrad eval models/" << model.name << "\nbitgrad "
-      << (f.task == "text-generation" ? concat("generate models/", model.name, " --prompt \"ROMEO:\"")
-                                      : concat("predict models/", model.name, " FILE"))
-      << "\n```\n\n## Limits\n\n";
-  for (const std::string& limit : f.limits) out << "- " << limit << '\n';
+    if (!text.empty()) out << "| " << what << " | " << markdown_cell(text) << " |\n";
+  const std::string use = f.task == "text-generation" ? concat("generate models/", model.name, " --prompt \"ROMEO:\"")
+                                                      : concat("predict models/", model.name, " FILE");
+  out << "\n## Made by\n\n"
+      << shell_block(f.commands) << "\n## Use\n\n"
+      << shell_block({concat("bitgrad eval models/", model.name), concat("bitgrad ", use)}) << "\n## Limits\n\n";
+  for (const std::string& limit : f.limits) out << "- " << markdown_line(limit) << '\n';
   out << "\nThis card is generated: `bitgrad models card " << model.name << "`.\n";
   return out.str();
 }

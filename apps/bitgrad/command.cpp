@@ -52,7 +52,8 @@ std::string examples_of(const std::string& command) {
 
 std::string exit_codes() {
   return "0 success; 2 usage or configuration; 3 data or checkpoint; 4 memory or disk; 5 NaN or Inf; 6 no such device; "
-         "70 a bug; 75 stopped by SIGTERM or SIGHUP and saved; 130 stopped by Ctrl-C and saved; "
+         "70 a bug; 75 stopped by SIGTERM or SIGHUP and saved; 77 models check: all were skipped; "
+         "130 stopped by Ctrl-C and saved; "
          "141 the reader of the output is gone";
 }
 

@@ -16,8 +16,10 @@ constexpr const char* kVariable = "BITGRAD_MODELS";
 constexpr std::string_view kPrefix = "models/";
 constexpr int64_t kLongestFacts = int64_t{1} << 20;  // of card.json
 
+bool is_file(const std::string& path) { return file_system().exists(path) && !file_system().is_directory(path); }
+
 bool holds_model(const std::string& folder) {
-  return file_system().exists(folder + '/' + kFactsFile) && file_system().exists(folder + '/' + kModelFile);
+  return is_file(folder + '/' + kFactsFile) && is_file(folder + '/' + kModelFile);
 }
 
 std::string known_text(const std::vector<std::string>& names) {
@@ -30,7 +32,11 @@ std::string known_text(const std::vector<std::string>& names) {
 
 std::string models_folder() {
   if (const char* const given = std::getenv(kVariable); given != nullptr && *given != '\0') return given;
-  return std::filesystem::path(program_folder() + "/../" BITGRAD_SHARE_FOLDER "/bitgrad/models").lexically_normal();
+  // An absolute share folder replaces what is before it. Only a build then has one beside the folder of its program.
+  const std::filesystem::path above = std::filesystem::path(program_folder()) / "..", share = BITGRAD_SHARE_FOLDER;
+  const std::filesystem::path of_build = (above / "share/bitgrad/models").lexically_normal();
+  if (share.is_absolute() && file_system().is_directory(of_build)) return of_build;
+  return (above / share / "bitgrad/models").lexically_normal();
 }
 
 std::vector<std::string> shipped_names() {

@@ -26,7 +26,7 @@ struct ShippedModel {
 };
 
 // Where the shipped models are: $BITGRAD_MODELS, else share/bitgrad/models beside the program's folder, of an
-// installation and of a build.
+// installation and of a build, else bitgrad/models in an absolute CMAKE_INSTALL_DATADIR.
 std::string models_folder();
 // Their names, sorted; empty if there is no such folder.
 std::vector<std::string> shipped_names();

@@ -82,26 +82,33 @@ TEST_CASE("the card of each model is what models card prints, and its train.yaml
 TEST_CASE("models check: the metric of each model has the digits of its card") {
   const ProcessResult r = cli({"models", "check", "all", "--json", "--data", data_folder()});
   INFO(r.out << r.err);
-  CHECK(r.code == 0);
   const Json all = Json::parse(r.out);
   REQUIRE(all.size() == zoo_names().size());
+  size_t skipped = 0;
   for (const Json& one : all) {
     INFO(one.dump());
+    CHECK(one.at("error").is_null());
     if (one.at("measured").is_null()) {
       CHECK(one.at("skipped").text().size() > 10);
+      ++skipped;
       WARN(one.at("model").text() << " skipped: " << one.at("skipped").text());
     } else {
       CHECK(one.at("measured") == one.at("card"));
     }
   }
+  CHECK(r.code == (skipped == all.size() ? 77 : 0));
 }
 
 TEST_CASE("a model is skipped with the reason where its data are absent or other ones, and a wrong card is an error") {
   const TempDir temp;
   const ProcessResult none = cli({"models", "check", "tfc_w1a1", "--data", temp.path()});
-  CHECK(none.code == 0);
+  CHECK(none.code == 77);
   CHECK(contains(none.out, "tfc_w1a1: skipped: "));
   CHECK(contains(none.out, "t10k-labels"));
+  CHECK(contains(none.err, "nothing was checked: all models were skipped (exit code 77)"));
+  const ProcessResult all = cli({"models", "check", "all", "--data", temp.path()});
+  CHECK(all.code == 77);
+  CHECK(contains(all.out, "\n0 equal, 0 different, 0 damaged, " + std::to_string(zoo_names().size()) + " skipped\n"));
 
   // Three images of the form of MNIST, and a card with their record and a figure of its own.
   std::filesystem::create_directories(temp.file("mnist"));
@@ -110,7 +117,7 @@ TEST_CASE("a model is skipped with the reason where its data are absent or other
   put_file(temp.file("mnist/t10k-labels-idx1-ubyte.gz"), std::string("\0\0\x08\x01\0\0\0\x03\x01\x02\x03", 11));
   const ProcessResult other = cli({"models", "check", "tfc_w1a1", "--data", temp.path()});
   INFO(other.out << other.err);
-  CHECK(other.code == 0);
+  CHECK(other.code == 77);
   CHECK(contains(other.out, "skipped: these are other test data than the card's: got 3 samples [28,28], CRC32C 0x"));
   const std::string got = other.out.substr(other.out.find("got ") + 4);
   const std::string record = got.substr(0, got.find(", the card's"));
@@ -135,15 +142,113 @@ TEST_CASE("a model is skipped with the reason where its data are absent or other
   const ProcessResult right = with(measured.substr(0, measured.find(',')));
   INFO(right.out << right.err);
   CHECK(right.code == 0);
-  CHECK(contains(right.out, ": equal"));
-  CHECK(contains(with("much").err, "card.json: value: got 'much', expected digits"));
-  put_file(zoo + "/mine/card.json", "{\"summary\": \"a\"}");
-  const ProcessResult torn = cli({"models", "list"}, {{"BITGRAD_MODELS", zoo}});
-  CHECK(torn.code == 3);
-  CHECK(contains(torn.err, "mine/card.json: "));
+  CHECK(contains(right.out, ": equal\n1 equal, 0 different, 0 damaged, 0 skipped\n"));
+  CHECK(contains(with("much").out, "card.json: value: got 'much', expected digits"));
   put_file(zoo + "/mine/card.json", parsed.dump());
   std::filesystem::resize_file(zoo + "/mine/model.safetensors", 5000);
-  CHECK(cli({"models", "check", "mine", "--data", temp.path()}, {{"BITGRAD_MODELS", zoo}}).code == 3);
+  const ProcessResult damaged = cli({"models", "check", "mine", "--data", temp.path()}, {{"BITGRAD_MODELS", zoo}});
+  CHECK(damaged.code == 3);
+  CHECK(contains(damaged.err, "the model or its data are damaged: mine"));
+}
+
+TEST_CASE("data that exist and cannot be read are an error of models check, not a reason to skip") {
+  const TempDir temp;
+  std::filesystem::create_directories(temp.file("mnist"));
+  put_file(temp.file("mnist/t10k-images-idx3-ubyte.gz"), "no images");
+  const ProcessResult half = cli({"models", "check", "tfc_w1a1", "--data", temp.path()});
+  CHECK(half.code == 77);  // the labels are absent
+  put_file(temp.file("mnist/t10k-labels-idx1-ubyte.gz"), std::string("\0\0\x08\x01\0\0\0\x03\x01\x02\x03", 11));
+  const ProcessResult one = cli({"models", "check", "tfc_w1a1", "--data", temp.path()});
+  INFO(one.out << one.err);
+  CHECK(one.code == 3);
+  CHECK(contains(one.out, "tfc_w1a1: cannot be checked: "));
+  CHECK(contains(one.out, "t10k-images"));
+  const ProcessResult all = cli({"models", "check", "all", "--json", "--data", temp.path()});
+  CHECK(all.code == 3);
+  CHECK(contains(all.err, "damaged: autoencoder_int4, larq_cnn_w1a1, tfc_w1a1"));
+  const Json list = Json::parse(all.out);
+  REQUIRE(list.size() == zoo_names().size());  // one that is damaged does not end the check of the others
+  for (const Json& model : list) CHECK(model.at("error").is_null() != model.at("skipped").is_null());
+}
+
+TEST_CASE("a file that a folder of data lacks is a reason to skip") {
+  const TempDir temp;
+  std::filesystem::create_directories(temp.file("cifar-10-batches-bin"));
+  const ProcessResult empty = cli({"models", "check", "cnv_quarter_w1a1", "--data", temp.path()});
+  INFO(empty.out << empty.err);
+  CHECK(empty.code == 77);
+  CHECK(contains(empty.out, "cnv_quarter_w1a1: skipped: "));
+  CHECK(contains(empty.out, "test_batch.bin"));
+  put_file(temp.file("cifar-10-batches-bin/test_batch.bin"), "no records");
+  CHECK(cli({"models", "check", "cnv_quarter_w1a1", "--data", temp.path()}).code == 3);
+}
+
+TEST_CASE("a damaged card.json is named, and the other models are listed, checked and used") {
+  const TempDir temp;
+  const std::string zoo = temp.file("zoo");
+  std::filesystem::create_directories(zoo);
+  for (const char* name : {"a", "b", "c"})
+    std::filesystem::copy(source_path("models/tfc_w1a1"), zoo + "/" + name, std::filesystem::copy_options::recursive);
+  const Process::Environment here{{"BITGRAD_MODELS", zoo}};
+  CHECK(cli({"models"}, here).code == 0);
+  put_file(zoo + "/b/card.json", "{\"summary\": \"a\"}");
+  // No models: a file without a card, and a folder with the name of one.
+  std::filesystem::create_directories(zoo + "/d/card.json");
+  std::filesystem::copy(zoo + "/a/model.safetensors", zoo + "/d/model.safetensors");
+  const ProcessResult list = cli({"models", "list"}, here);
+  INFO(list.out << list.err);
+  CHECK(list.code == 3);
+  CHECK(contains(list.out, "\na "));
+  CHECK(contains(list.out, "\nc "));
+  CHECK(contains(list.out, "b/card.json: "));
+  CHECK(contains(list.err, "the card cannot be read: b\n"));
+  CHECK(contains(list.out, "bitgrad eval models/a\n"));
+  std::filesystem::rename(zoo + "/b", zoo + "/0");
+  CHECK(contains(cli({"models"}, here).out, "bitgrad eval models/a\n"));  // not the damaged one, which is first now
+  std::filesystem::rename(zoo + "/0", zoo + "/b");
+  const ProcessResult json = cli({"models", "--json"}, here);
+  CHECK(json.code == 3);
+  CHECK(Json::parse(json.out).size() == 3);
+  CHECK(cli({"models", "card", "a"}, here).code == 0);
+  CHECK(contains(cli({"models", "card", "b"}, here).err, "b/card.json: "));
+  CHECK(cli({"inspect", "models/b"}, here).code == 0);
+  const ProcessResult checked = cli({"models", "check", "all", "--data", temp.path()}, here);
+  CHECK(checked.code == 3);
+  CHECK(contains(checked.out, "a: skipped: "));
+  CHECK(contains(checked.out, "b: cannot be checked: "));
+  CHECK(contains(checked.out, "c: skipped: "));
+}
+
+TEST_CASE("texts of card.json are quoted in the front matter of a card and escaped in its markdown") {
+  const TempDir temp;
+  const std::string zoo = temp.file("zoo");
+  std::filesystem::create_directories(zoo);
+  const std::string folder = zoo + "/a: b";
+  std::filesystem::copy(source_path("models/tfc_w1a1"), folder, std::filesystem::copy_options::recursive);
+  Json card = Json::parse(slurp(folder + "/card.json"));
+  card["summary"] = "# no heading\n<script>, `code`";
+  card["task"] = "yes";
+  card["metric"] = "accuracy";
+  card["data"]["name"] = "a \"quoted\" | piped\nname";
+  card["data"]["id"] = "x], y: [z";
+  card["data"]["license"] = "- a | b";
+  card["commands"] = std::vector<std::string>{"echo '```'", "echo \"$x\" | cat > y"};
+  card["limits"] = std::vector<std::string>{"1. no list", "- none either\nand one line", "`models check` skips a | b"};
+  put_file(folder + "/card.json", card.dump());
+  const ProcessResult r = cli({"models", "card", "a: b"}, {{"BITGRAD_MODELS", zoo}});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  for (const char* line : {
+           "\npipeline_tag: \"yes\"\ndatasets: [\"x], y: [z\"]\nmetrics: [accuracy]\n",
+           "\n  - name: \"a: b\"\n",
+           "\n      - task: {type: \"yes\"}\n",
+           "\n        dataset: {name: \"a \\\"quoted\\\" | piped\\nname\", type: \"x], y: [z\", split: test}\n",
+           "\n# a: b\n\n\\# no heading &lt;script>, `code`\n\n",
+           "\n| data | a \"quoted\" \\| piped name; license: - a \\| b; from ",
+           "\n## Made by\n\n````sh\necho '```'\necho \"$x\" | cat > y\n````\n",
+           "\n- 1\\. no list\n- \\- none either and one line\n- `models check` skips a | b\n",
+       })
+    CHECK(contains(r.out, line));
 }
 
 TEST_CASE("models/NAME is a model file for every command, from any folder") {
@@ -205,9 +310,34 @@ TEST_CASE("a wrong name of a model gives the known ones, and get copies the fold
   CHECK(run_in(temp.path(), {"inspect", "tfc_w1a1"}).code == 0);
 }
 
-TEST_CASE("models trained again by their train.yaml reach the metric of their card within 0.5", "[slow]") {
+TEST_CASE("get copies sub-folders, refuses circles of links and a folder inside the model's own") {
   const TempDir temp;
-  for (const std::string name : {"tfc_w1a1", "larq_cnn_w1a1"}) {
+  const std::string zoo = temp.file("zoo"), model = zoo + "/mine";
+  std::filesystem::create_directories(zoo);
+  std::filesystem::copy(source_path("models/tfc_w1a1"), model, std::filesystem::copy_options::recursive);
+  std::filesystem::create_directories(model + "/examples/deep/empty");
+  put_file(model + "/examples/deep/digit.csv", "1,2\n");
+  const Process::Environment here{{"BITGRAD_MODELS", zoo}};
+  const ProcessResult got = run_in(temp.path(), {"models", "get", "mine"}, here);
+  INFO(got.out << got.err);
+  REQUIRE(got.code == 0);
+  CHECK(slurp(temp.file("mine/examples/deep/digit.csv")) == "1,2\n");
+  CHECK(std::filesystem::is_directory(temp.file("mine/examples/deep/empty")));
+  CHECK(slurp(temp.file("mine/card.json")) == slurp(model + "/card.json"));
+
+  const ProcessResult inside = cli({"models", "get", "mine", "-o", model + "/examples/../copy"}, here);
+  CHECK(inside.code == 2);
+  CHECK(contains(inside.err, "is inside "));
+  CHECK_FALSE(std::filesystem::exists(model + "/copy"));
+  std::filesystem::create_directory_symlink(model, model + "/examples/again");
+  const ProcessResult circle = cli({"models", "get", "mine", "-o", temp.file("circle")}, here);
+  CHECK(circle.code == 2);
+  CHECK(contains(circle.err, "got folders more than 16 deep. Do links form a circle?"));
+}
+
+TEST_CASE("models trained again by their train.yaml reach the metric of their card within half a point", "[slow]") {
+  const TempDir temp;
+  for (const std::string name : {"tfc_w1a1", "larq_cnn_w1a1", "autoencoder_int4"}) {
     if (!std::filesystem::exists(data_folder() + "/mnist/train-images-idx3-ubyte.gz")) {
       WARN(name << " skipped: no MNIST in " << data_folder());
       continue;
@@ -216,8 +346,11 @@ TEST_CASE("models trained again by their train.yaml reach the metric of their ca
         cli({"train", zoo_file(name, "train.yaml"), "-q", "data.root=" + data_folder(), "--out", temp.file(name)});
     INFO(name << ": " << r.out << r.err);
     REQUIRE(r.code == 0);
-    const double accuracy = Json::parse(slurp(temp.file(name) + "/summary.json")).at("last_accuracy").get<double>();
-    const double card = std::stod(Json::parse(slurp(zoo_file(name, "card.json"))).at("value").text());
-    CHECK(accuracy >= card - 0.5);
+    const Json card = Json::parse(slurp(zoo_file(name, "card.json")));
+    const Json summary = Json::parse(slurp(temp.file(name) + "/summary.json"));
+    CHECK(summary.at("metric") == card.at("metric"));
+    // Accuracy is in percent, auc of 0 to 1.
+    const double half = card.at("metric").text() == "accuracy" ? 0.5 : 0.005;
+    CHECK(summary.at("last_value").get<double>() >= std::stod(card.at("value").text()) - half);
   }
 }
