@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/dtype/bf16.h"
 #include "bitgrad/infer/generator.h"
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/io/gguf.h"
@@ -32,6 +33,7 @@ void retype(const std::string& path, const std::map<std::string, std::pair<GgufT
     if (found == types.end()) continue;
     const auto [type, dtype] = found->second;
     QuantSpec spec{.dtype = dtype, .scheme = "absmax", .granularity = Granularity::groups(32)};
+    if (dtype == dtypes::bint1) spec.scheme = "binary", spec.alpha = true, spec.granularity = Granularity::groups(128);
     spec.scale_dtype = dtypes::fp16;
     const Tensor read = gguf_tensor(file, e.name),
                  values = Tensor::from(read.to_vector(), read.shape(), dtypes::fp32, MemoryKind::kBuffer);
@@ -182,6 +184,65 @@ TEST_CASE("inputs in blocks and a scale a token are near floats, in prompts and 
     export_gguf(learner->model(), model_record(*learner)->model, nullptr, temp.file("back.gguf"));
     check_same_tensors(temp.file("m.gguf"), temp.file("back.gguf"));
   }
+}
+
+// Blocks of 128 signs, each with its own scale, some of them below 0: in all matrices, the table and the head.
+TEST_CASE("a model in Q1_0 keeps its bits and the scale of each 128 of them, and generates") {
+  TempDir temp;
+  const std::string path = temp.file("m.gguf"), keys = "layers: 2, heads: 4, kv_heads: 2, dim: 128, ffn: 256";
+  write_coded(path, "llama", keys + kUntied, "", {GgufType::kQ1_0, dtypes::bint1}, {GgufType::kQ1_0, dtypes::bint1});
+  std::map<std::string, std::pair<GgufType, DType>> all;
+  GgufFile file = GgufFile::read(path);
+  for (const GgufEntry& e : file.entries())
+    if (e.name.starts_with("blk.") && e.shape.size() == 2) all[e.name] = {GgufType::kQ1_0, dtypes::bint1};
+  REQUIRE(all.size() == 14);
+  retype(path, all);
+  file = GgufFile::read(path);
+  std::vector<GgufItem> items;
+  for (const GgufEntry& e : file.entries()) {
+    items.push_back({e.name, e.type, e.shape, file.data(e.name)});
+    if (e.type == GgufType::kQ1_0) items.back().data[1] ^= 0x80;  // the sign of the first scale
+  }
+  write_gguf(path, items, file.metadata());
+  file = GgufFile::read(path);
+
+  const ImportedModel read = import_gguf(path);
+  const Tensor codes = parameter_of(read, "layers.2.1.0.1.body.3.weight");
+  CHECK(codes.dtype() == dtypes::bint1);
+  CHECK(codes.quant()->granularity == Granularity::groups(128));
+  const std::vector<uint8_t> blocks = file.data("blk.1.ffn_down.weight");
+  const std::vector<double> values = codes.values();
+  REQUIRE(values.size() == blocks.size() / 18 * 128);
+  int64_t wrong = 0, below = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint8_t* block = blocks.data() + i / 128 * 18;
+    const double scale = fp16_to_float(static_cast<uint16_t>(block[0] | block[1] << 8));
+    wrong += values[i] != ((block[2 + i % 128 / 8] >> i % 8 & 1) != 0 ? scale : -scale);
+    below += scale < 0;
+  }
+  CHECK(wrong == 0);
+  CHECK(below == 128);
+
+  const std::vector<std::string> paths{"layers.0.weight", find_decoder(read.spec).paths.head + ".weight"};
+  CHECK(logits(*saved(read, temp)) == logits(*saved(widened(read, paths), temp)));
+  for (const ImportInputs inputs : {ImportInputs::kFloat, ImportInputs::kInt8, ImportInputs::kInt8Block}) {
+    INFO(enum_name(inputs));
+    const auto learner = saved(read, temp, inputs);
+    const std::vector<double> got = logits(*learner);
+    const std::vector<int32_t> ids = some_ids(12, 3);
+    Generator generator(*learner);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::span<const float> scores = generator.feed({&ids[i], 1});
+      for (size_t j = 0; j < 33; ++j) wrong += static_cast<double>(scores[j]) != got[33 * i + j];
+    }
+    CHECK(wrong == 0);
+    export_gguf(learner->model(), model_record(*learner)->model, nullptr, temp.file("back.gguf"));
+    check_same_tensors(path, temp.file("back.gguf"));
+  }
+  const std::vector<ImportedLayer> layers = save_imported(read, temp.file("m"), ImportInputs::kInt8Block);
+  CHECK(layer_of(layers, "layers.2.1.0.1.body.3").weights == "bint1 per group(128)");
+  CHECK(layer_of(layers, "layers.2.0.0.0.body.1").inputs == "int8 per group(32)");
+  CHECK(layer_of(layers, "layers.2.0.0.0.body.1").type == "Q1_0");
 }
 
 TEST_CASE("BitNet's ternary weights have int8 inputs a token unless floats are asked for") {

@@ -12,6 +12,7 @@
 #include "bitgrad/infer/predictor.h"
 #include "support/numbers.h"
 #include "train/phases.h"
+#include "train/promise_imports.h"
 #include "train/promises.h"
 
 namespace bitgrad::test {
@@ -84,8 +85,8 @@ inline std::string data_difference(const RunConfig& config, const Dataset& test,
   return same ? "" : "it reads the table otherwise";
 }
 
-// "" if the checkpoint of a run, its converted file and predictors of both give the same, and exports of the loaded
-// file those of the model that trained.
+// "" if the checkpoint of a run, its converted file and predictors of both give the same, exports of the loaded file
+// are those of the model that trained, and imports of them keep what they promise.
 inline std::string file_difference(const std::string& run, const Trace& trace) {
   const std::string checkpoint = run + "/last.safetensors", model = run + "/model.safetensors";
   const RunConfig config = run_folder_config(run);
@@ -101,6 +102,9 @@ inline std::string file_difference(const std::string& run, const Trace& trace) {
                               predicted = bits_of(open_model(run, {}, CheckpointChoice::kLast)->predict(x));
   if (bits_of(open_model(checkpoint)->predict(x)) != predicted) return "the checkpoint predicts otherwise";
   const bool documents = saved->document_end() >= 0;  // of which the data tell
+  // Opened to predict, codes are held once, in the layout of their kernel; opened to train, twice.
+  const auto twice = load_evaluator(recorded_config(checkpoint), *test, checkpoint, LearnerUse::kTrain);
+  if (bits_of(twice->predict(x)) != expected) return "opened to train it gives other outputs";
   if (!documents && bits_of(load_evaluator(checkpoint, saved->loss(), samples)->predict(x)) != expected)
     return "the model that its record describes predicts otherwise";
   // A predictor converts its model, which makes packed products of simulated ones.
@@ -113,7 +117,7 @@ inline std::string file_difference(const std::string& run, const Trace& trace) {
     return "the converted model evaluates otherwise";
   for (const auto& [name, bytes] : exports_of(*converted, model))
     if (trace.results.at(name) != bytes) return "of the converted model it gives another " + name;
-  return "";
+  return import_difference(*converted, model);
 }
 
 // "" if the best model has the form of the last one, and the loss of the evaluation that chose it.

@@ -143,6 +143,7 @@ TEST_CASE("a model is the same from its run, its checkpoint and its converted fi
     const Uninterrupted& uninterrupted = uninterrupted_run(promise, "strict");
     check(promise, "as files", [&] { return file_difference(uninterrupted.folder, uninterrupted.trace); });
   });
+  CHECK(imports_compared() > 0);
 }
 
 TEST_CASE("every feature has a state of its own, but for those that promise the same") {

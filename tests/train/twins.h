@@ -10,6 +10,7 @@
 #include <set>
 
 #include "bitgrad/interop/model_origin.h"
+#include "bitgrad/quant/quantizer.h"
 #include "support/paths.h"
 #include "support/unsynced_file_system.h"
 #include "train/promise_stops.h"
@@ -70,6 +71,24 @@ inline std::string imported(const std::string& run) {
   return file;
 }
 
+// The same as an import with codes for matrices and inputs rounded so.
+inline std::string imported_codes(const std::string& run, ImportInputs inputs) {
+  const std::string file = concat(run, "/imported_", enum_name(inputs), ".safetensors");
+  if (file_system().exists(file)) return file;
+  const RunConfig config = run_folder_config(run);
+  const std::string last = run + "/last.safetensors";
+  const auto model = load_evaluator(config, *open_evaluation_dataset(config), last);
+  ImportedModel read{.family = "another", .spec = model_record(*model)->model};
+  read.tokenizer = tokenizer_of(read_checkpoint_header(last), last);
+  const QuantSpec codes{.dtype = dtypes::int8, .scheme = "absmax", .granularity = Granularity::channel(0)};
+  for (const Parameter* p : model->model().parameters()) {
+    const bool matrix = p->value().shape().rank() == 2;
+    read.parameters.emplace_back(p->path(), matrix ? quantize_dynamic(codes, p->value()) : p->value());
+  }
+  save_imported(read, file, inputs);
+  return file;
+}
+
 // A run of two features.
 struct Pair {
   const Feature &a, &b;
@@ -102,6 +121,8 @@ struct Pair {
     for (const std::string& x : a.keys)
       for (const std::string& y : b.keys)
         if (x != y && x.substr(0, x.find('=')) == y.substr(0, y.find('='))) return true;
+    const auto of_all = [](const Feature& f) { return contains(f.rules, "\"*\""); };
+    if (!a.rules.empty() && !b.rules.empty() && (of_all(a) || of_all(b))) return true;
     return !a.phases.empty() && !b.phases.empty();
   }
 
@@ -131,6 +152,8 @@ struct Pair {
         key.replace(at, 7, floats());
       else if (const size_t from = key.find("$IMPORTED"); from != std::string::npos)
         key.replace(from, 9, imported(floats()));
+      else if (const size_t block = key.find("$INT8_BLOCK"); block != std::string::npos)
+        key.replace(block, 11, imported_codes(floats(), ImportInputs::kInt8Block));
     if (!rules.empty() && !uses("quant.budget")) out.push_back("quant.rules=[" + rules + ']');
     if (!of_phases.empty()) out.push_back("quant.phases=[" + of_phases + ']');
     out.insert(out.end(), more.begin(), more.end());
@@ -264,7 +287,7 @@ inline std::string second_run_that_learns_nothing(const Run& run) {
 // Windows of one and of two microbatches, where nothing depends on what else is in a microbatch.
 inline std::string other_microbatches(const Run& run) {
   for (const char* of_batch : {"batch_norm", "dropout", "observer", "lsq}", "pact", "requantize_every", "fraction",
-                               "budget", "batch.last", "_static"})
+                               "budget", "batch.last", "_static", "recipe: int8"})
     if (run.pair.uses(of_batch)) return "";
   const int64_t global = run.config.batch.global, micro = run.config.batch.micro == global ? global / 2 : global;
   const Trace other = trace_of(run.pair.config({concat("batch.micro=", micro)}));
