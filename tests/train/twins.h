@@ -73,7 +73,7 @@ inline std::string imported(const std::string& run) {
 
 // The same as an import with codes for matrices and inputs rounded so.
 inline std::string imported_codes(const std::string& run, ImportInputs inputs) {
-  const std::string file = concat(run, "/imported_", enum_name(inputs), ".safetensors");
+  std::string file = concat(run, "/imported_", enum_name(inputs), ".safetensors");
   if (file_system().exists(file)) return file;
   const RunConfig config = run_folder_config(run);
   const std::string last = run + "/last.safetensors";
