@@ -160,18 +160,19 @@ std::string Writer::header() const {
 }
 
 std::string Writer::source(const std::string& header_name) const {
-  std::string out = c_head(header_name) + c_common(popcount_, rounds_);
+  std::string out = c_head(header_name) + c_common(rounds_);
   constexpr const char* kPools[] = {"floats", "sums", "codes", "ucodes", "words"};
   for (size_t i = 0; i < 5; ++i)
     if (plan_.pool[i] > 0)
       out += concat("static ", type_of(static_cast<Held>(i)), ' ', kPools[i], '[', plan_.pool[i], "];\n");
-  out += '\n' + constants_.str() + '\n';
+  out += scratch() + '\n' + constants_.str() + '\n';
   for (const std::string& f : functions_) out += f;
   const Value last = graph_.output();
   const int64_t tables = static_cast<int64_t>(bytes_.size()) / 256;
   const std::string table = tables > 1 ? concat("i % ", tables, " * 256 + in[i]") : "in[i]";
-  const std::string read = bytes_.empty() ? std::string("    if (!(in[i] <= FLT_MAX && in[i] >= -FLT_MAX)) return 1;\n")
-                                          : concat("    ", element(0, "i"), " = value_of_byte[", table, "];\n");
+  const std::string read = bytes_.empty()
+                               ? std::string("    if ((bits_of(in[i]) & 0x7f800000U) == 0x7f800000U) return 1;\n")
+                               : concat("    ", element(0, "i"), " = value_of_byte[", table, "];\n");
   return out + concat("int ", prefix_, "_predict(const ", input_type(), " *in, ", prefix_,
                       "_output *out) {\n  int32_t i;\n", "  for (i = 0; i < ", numel(0), "; ++i)\n", read, body_.str(),
                       "  for (i = 0; i < ", numel(last), "; ++i) out[i] = ", element(last, "i"), ";\n  return 0;\n}\n");
@@ -202,9 +203,10 @@ std::string why_floats(const inference::Graph& graph, size_t i) {
 }
 
 // Bytes of constants and buffers, and what the buffers are largest for.
-void note_memory(ExportReport& report, const inference::Graph& graph, const c_target::Plan& plan, int64_t flash) {
-  report.flash_bytes = flash;
-  report.ram_bytes = 0;
+void note_memory(ExportReport& report, const inference::Graph& graph, const c_target::Plan& plan,
+                 const c_target::Writer& writer) {
+  report.flash_bytes = writer.flash_bytes();
+  report.ram_bytes = writer.scratch_bytes();
   for (size_t i = 0; i < std::size(plan.pool); ++i)
     report.ram_bytes += plan.pool[i] * c_target::bytes_of(static_cast<c_target::Held>(i));
   int64_t most = 0;
@@ -266,7 +268,7 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
                                                              ? SampleValues(source.affine, source.normalize).table()
                                                              : std::vector<float>());
   writer.run();
-  note_memory(report, graph, plan, writer.flash_bytes());
+  note_memory(report, graph, plan, writer);
   if (spec.dry_run) return report;
   report.require_all_held("c");
   FileGroup group;

@@ -1,4 +1,7 @@
 // C code of all operations except products.
+#include <algorithm>
+#include <cmath>
+
 #include "bitgrad/base/error.h"
 #include "export/c_writer.h"
 
@@ -7,6 +10,14 @@ namespace {
 
 std::string loops(int64_t rows, int64_t columns) {
   return concat("    for (p = 0; p < ", rows, "; ++p) for (j = 0; j < ", columns, "; ++j) {\n");
+}
+
+// Whether dividing by each is multiplying by its inverse, bit for bit.
+bool powers_of_two(const std::vector<float>& x) {
+  return std::all_of(x.begin(), x.end(), [](float each) {
+    int exponent = 0;
+    return std::frexp(each, &exponent) == 0.5f && exponent > -100 && exponent < 100;
+  });
 }
 
 }  // namespace
@@ -41,10 +52,15 @@ void Writer::write(const Node& node, const inference::Quantize& op) {
     if (op.rule == CodeRule::kOffset && !op.shift.empty())
       text += concat("      u = u - ", numbers("m", op.shift, "j"), ";\n");
     if ((op.rule == CodeRule::kDivide || op.rule == CodeRule::kOffset) && !op.scale.empty())
-      text += concat("      u = u / ", numbers("s", op.scale, "j"), ";\n");
+      text += powers_of_two(op.scale) ? concat("      u = u * ", numbers("s", inverse, "j"), ";\n")
+                                      : concat("      u = u / ", numbers("s", op.scale, "j"), ";\n");
     if (op.rule == CodeRule::kTimes) text += concat("      u = u * ", numbers("s", op.scale, "j"), ";\n");
-    const std::vector<float> zero(op.zero.begin(), op.zero.end());
-    code = concat("to_code(u, ", zero.empty() ? "0.0f" : numbers("z", zero, "j"), ", ", op.lo, ", ", op.hi, ")");
+    std::string zero = op.zero.empty() ? "0" : std::to_string(op.zero[0]);
+    if (op.zero.size() > 1) {
+      array("int32_t", concat("z", now_), std::vector<int32_t>(op.zero.begin(), op.zero.end()));
+      zero = concat("z", now_, "[j]");
+    }
+    code = concat("to_code(u, ", zero, ", ", op.lo, ", ", op.hi, ")");
     rounds_ = true;
   }
   each(node, text, code, concat("quantize ", op.spec.dtype));
@@ -54,8 +70,7 @@ void Writer::write(const Node& node, const inference::Requantize& op) {
   const std::string text = concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n      u = u * ",
                                   numbers("s", op.factor, "j"), ";\n");
   rounds_ = true;
-  each(node, text, concat("to_code(u, ", c_number(static_cast<float>(op.zero)), ", ", op.lo, ", ", op.hi, ")"),
-       concat("int32 to ", op.spec.dtype));
+  each(node, text, concat("to_code(u, ", op.zero, ", ", op.lo, ", ", op.hi, ")"), concat("int32 to ", op.spec.dtype));
 }
 
 void Writer::write(const Node& node, const inference::Dequantize&) {
@@ -95,6 +110,7 @@ void Writer::write(const Node& node, const inference::Pointwise& op) {
 void Writer::write(const Node& node, const inference::MaxPool& op) {
   const PoolOptions& o = op.options;
   const Shape& in = graph_[node.inputs[0]].form.sample;
+  if (held(own()) == Held::kBits) return pool_signs(node, op);
   const std::string type = held(own()) == Held::kFloat ? "float" : "int32_t";
   const std::string value = concat("(", type, ")", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"));
   const std::string text = concat(
@@ -104,6 +120,22 @@ void Writer::write(const Node& node, const inference::MaxPool& op) {
       "; ++x)\n        if (y >= 0 && y < ", in[0], " && x >= 0 && x < ", in[1], ") {\n          const ", type,
       " u = ", value, ";\n          if (!any || u > best) best = u;\n          any = 1;\n        }\n");
   each(node, text, "best", "max_pool");
+}
+
+// The largest of signs is one of their bits: whole words at once.
+void Writer::pool_signs(const Node& node, const inference::MaxPool& op) {
+  const PoolOptions& o = op.options;
+  const Shape& in = graph_[node.inputs[0]].form.sample;
+  const int64_t words = (node.form.features() + 31) / 32;
+  body_ << "  {\n    int32_t p, j, y, x;\n"
+        << loops(node.form.sample_rows(), words) << "      const int32_t y0 = p / " << node.form.sample[1] << " * "
+        << o.stride[0] << " - " << o.padding[0] << ", x0 = p % " << node.form.sample[1] << " * " << o.stride[1] << " - "
+        << o.padding[1] << ";\n      uint32_t any = 0;\n      for (y = y0; y < y0 + " << o.size[0]
+        << "; ++y) for (x = x0; x < x0 + " << o.size[1] << "; ++x)\n        if (y >= 0 && y < " << in[0]
+        << " && x >= 0 && x < " << in[1]
+        << ") any |= " << element(node.inputs[0], concat("(y * ", in[1], " + x) * ", words, " + j")) << ";\n      "
+        << element(own(), concat("p * ", words, " + j")) << " = any;\n    }\n  }\n";
+  note("max_pool");
 }
 
 void Writer::write(const Node& node, const inference::AvgPool& op) {

@@ -26,15 +26,6 @@ T of_feature(const std::vector<T>& x, size_t j, T none) {
   return x.empty() ? none : x.size() == 1 ? x[0] : x[j];
 }
 
-// Bound on the absolute value of a product's sum.
-int64_t largest_sum(const Node& in, const Product& op) {
-  const auto range = [](DType d, const std::shared_ptr<const QuantParams>& p) {
-    const DTypeInfo& i = d.info();
-    return p && p->zero ? i.qmax - i.qmin : std::max(std::abs(i.qmin), std::abs(i.qmax));
-  };
-  return range(in.form.dtype, in.params) * range(op.weight.dtype(), op.weight.quant()) * op.weight.cols();
-}
-
 // Applies a monotone operation that may stand between a product and its quantizer; nullopt for any other operation.
 std::optional<float> follow(const Node& node, float x, size_t j) {
   if (const auto* norm = std::get_if<inference::Normalize>(&node.operation)) {
@@ -170,6 +161,14 @@ void place_all(const Graph& graph, Plan& plan) {
 }
 
 }  // namespace
+
+int64_t largest_sum(const Node& in, const Product& op) {
+  const auto range = [](DType d, const std::shared_ptr<const QuantParams>& p) {
+    const DTypeInfo& i = d.info();
+    return p && p->zero ? i.qmax - i.qmin : std::max(std::abs(i.qmin), std::abs(i.qmax));
+  };
+  return range(in.form.dtype, in.params) * range(op.weight.dtype(), op.weight.quant()) * op.weight.cols();
+}
 
 std::string quantize_refusal(const Quantize& op) {
   if (op.dynamic)

@@ -25,7 +25,6 @@ std::string weight_name(const WeightForm& w) {
   if (w.held == Held::kFloat) return "float";
   if (w.held == Held::kInt8) return "int8";
   if (w.held == Held::kUint8) return "uint8";
-  if (w.held == Held::kBits) return "signs";
   const char* const kind = w.code == WeightForm::Code::kSign       ? "sign"
                            : w.code == WeightForm::Code::kUnsigned ? "u"
                                                                    : "s";
@@ -55,27 +54,6 @@ std::string tap_loop(const std::string& whole, const std::string& inside, const 
          inside + "      } else if (c->pad != 0) {\n" + outside + "      }\n    }\n  return sum;\n}\n\n";
 }
 
-std::string popcount_dot() {
-  return "/* Sums of signs: channels less twice those that differ. */\n"
-         "static int32_t dot_signs_signs(const uint32_t *x, const uint32_t *w, const struct conv *c, int32_t p, "
-         "int32_t j) {\n"
-         "  const int32_t words = (c->c + 31) / 32;\n  int32_t sum = 0, i;\n" +
-         tap_loop(
-             "    const int32_t n = c->kw * words;\n"
-             "    const uint32_t *a = x + (y0 * c->w + x0) * words, *b = w + j * c->kh * n;\n"
-             "    for (ky = c->kh; ky > 0; --ky, a += c->dy * c->w * words)\n"
-             "      for (i = 0; i < n; ++i) sum += popcount(a[i] ^ *b++);\n"
-             "    return c->kh * c->kw * c->c - 2 * sum;\n",
-             "        const uint32_t *const a = x + (y * c->w + xx) * words, *const b = w + tap * words;\n"
-             "        int32_t differ = 0;\n"
-             "        for (i = 0; i < words; ++i) differ += popcount(a[i] ^ b[i]);\n"
-             "        sum += c->c - 2 * differ;\n",
-             "        const uint32_t *const b = w + tap * words;\n"
-             "        int32_t ones = 0;\n"
-             "        for (i = 0; i < words; ++i) ones += popcount(b[i]);\n"
-             "        sum += c->pad * (2 * ones - c->c);\n");
-}
-
 }  // namespace
 
 std::string type_of(Held held) {
@@ -88,6 +66,8 @@ std::string c_head(const std::string& header) {
          "#include \"" +
          header +
          "\"\n\n#include <float.h>\n\n"
+         "#if FLT_RADIX != 2 || FLT_MANT_DIG != 24 || FLT_MAX_EXP != 128\n#error \"float must be IEEE 754 "
+         "binary32\"\n#endif\n"
          "#if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0\n"
          "#error \"float must be computed in float: FLT_EVAL_METHOD 0\"\n#endif\n"
          "#ifdef __FAST_MATH__\n#error \"-ffast-math changes results\"\n#endif\n"
@@ -95,24 +75,26 @@ std::string c_head(const std::string& header) {
          "#elif defined(__GNUC__)\n#pragma GCC optimize(\"fp-contract=off\")\n#endif\n\n";
 }
 
-std::string c_common(bool popcount, bool rounds) {
+std::string c_common(bool rounds) {
   std::string out =
+      "static uint32_t bits_of(float f) {\n  union {\n    float f;\n    uint32_t bits;\n  } x;\n  x.f = f;\n"
+      "  return x.bits;\n}\n\n"
       "/* A product: an image [h,w,c], windows of kh x kw pixels at oh * ow places, o outputs; a vector is one pixel. "
       "*/\n"
       "struct conv {\n  int32_t h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, groups, pad;\n};\n\n";
-  if (popcount)
-    out +=
-        "static int32_t popcount(uint32_t x) {\n  x = x - ((x >> 1) & 0x55555555U);\n"
-        "  x = (x & 0x33333333U) + ((x >> 2) & 0x33333333U);\n  x = (x + (x >> 4)) & 0x0f0f0f0fU;\n"
-        "  return (int32_t)((x * 0x01010101U) >> 24);\n}\n\n";
   if (rounds)
     out +=
-        "/* To the nearest integer, of two the even one, within [lo, hi], then + z within it. */\n"
-        "static int32_t to_code(float u, float z, int32_t lo, int32_t hi) {\n"
-        "  float r = u < -65536.0f ? -65536.0f : u > 65536.0f ? 65536.0f : u;\n"
-        "  const volatile float big = r + 12582912.0f;\n"
-        "  r = big - 12582912.0f;\n  r = r + z;\n"
-        "  return r <= (float)lo ? lo : r >= (float)hi ? hi : (int32_t)r;\n}\n\n";
+        "/* To the nearest integer, of two the even one, then + z, within [lo, hi]. By the bits of the float: a core "
+        "may\n"
+        "   have no unit for floats. */\n"
+        "static int32_t to_code(float u, int32_t z, int32_t lo, int32_t hi) {\n"
+        "  const uint32_t bits = bits_of(u), e = (bits >> 23) & 255U, m = (bits & 0x7fffffU) | 0x800000U;\n"
+        "  int32_t r = 0;\n"
+        "  if (e > 142U) {\n    r = 65536;\n  } else if (e >= 126U) {\n"
+        "    const uint32_t s = 150U - e;\n"
+        "    r = (int32_t)((m + ((1U << (s - 1U)) - 1U) + ((m >> s) & 1U)) >> s);\n  }\n"
+        "  r = ((bits >> 31) != 0U ? -r : r) + z;\n"
+        "  return r <= lo ? lo : r >= hi ? hi : r;\n}\n\n";
   return out;
 }
 
@@ -123,7 +105,6 @@ namespace {
 std::string dot_name(Held x, const WeightForm& w) { return concat("dot_", held_name(x), '_', weight_name(w)); }
 
 std::string dot_function(Held x, const WeightForm& w) {
-  if (x == Held::kBits) return popcount_dot();
   const bool float_x = x == Held::kFloat, float_w = w.held == Held::kFloat, floats = float_x || float_w;
   const std::string sum = floats ? "float" : "int32_t";
   const std::string code = concat("(", float_w ? "" : element_of_weight(w), " - zw)");
@@ -168,20 +149,9 @@ std::vector<uint32_t> packed(const std::vector<int64_t>& codes, int bits, bool s
   return out;
 }
 
-// Packs signs so that each row of c channels fills whole words.
-std::vector<uint32_t> rows_of_signs(const std::vector<int64_t>& codes, int64_t c) {
-  std::vector<uint32_t> out;
-  for (size_t row = 0; row < codes.size(); row += static_cast<size_t>(c))
-    for (size_t i = 0; i < static_cast<size_t>(c); ++i) {
-      if (i % 32 == 0) out.push_back(0);
-      out.back() |= static_cast<uint32_t>(codes[row + i] > 0) << (i % 32);
-    }
-  return out;
-}
-
 }  // namespace
 
-WeightForm Writer::write_weight(const Node& node, const inference::Product& op, bool integers) {
+WeightForm Writer::write_weight(const Node& node, const inference::Product& op) {
   const std::string name = concat("w", now_);
   const DType dtype = op.weight.dtype();
   ExportedTensor row{.name = name, .parameter = concat(node.layer, ".weight"), .shape = op.weight.shape()};
@@ -198,12 +168,7 @@ WeightForm Writer::write_weight(const Node& node, const inference::Product& op, 
   const bool sign = dtype.kind() == DTypeKind::kSign, is_signed = dtype.info().qmin < 0;
   form.bits = sign ? 1 : dtype.bits() <= 2 ? 2 : dtype.bits() <= 4 ? 4 : 8;
   form.code = sign ? WeightForm::Code::kSign : is_signed ? WeightForm::Code::kSigned : WeightForm::Code::kUnsigned;
-  if (integers && sign && held(node.inputs[0]) == Held::kBits) {
-    form.held = Held::kBits;
-    const int64_t taps = op.conv ? op.conv->kernel[0] * op.conv->kernel[1] : 1;
-    array("uint32_t", name, rows_of_signs(codes, op.weight.cols() / taps));
-    popcount_ = true;
-  } else if (form.bits < 8) {
+  if (form.bits < 8) {
     form.held = Held::kInt32;
     array("uint32_t", name, packed(codes, form.bits, sign));
   } else {
@@ -281,10 +246,9 @@ void Writer::epilogue(const Node& node, const inference::Product& op, bool integ
 
 void Writer::product_loop(const Node& node, const inference::Product& op, bool integers) {
   const Node& in = graph_[node.inputs[0]];
-  const WeightForm form = write_weight(node, op, integers);
+  const WeightForm form = write_weight(node, op);
   const Held x = held(node.inputs[0]);
-  if (dot_names_.insert(dot_name(x, form)).second) functions_.push_back(dot_function(x, form));
-  const bool bits = x == Held::kBits;
+  need(dot_name(x, form), dot_function(x, form));
   const auto first = [](const std::shared_ptr<const Tensor>& t) {
     return t ? static_cast<int64_t>(t->elements()[0]) : 0;
   };
@@ -294,16 +258,20 @@ void Writer::product_loop(const Node& node, const inference::Product& op, bool i
     array("int32_t", concat("z", now_), std::vector<int32_t>(z.begin(), z.end()));
     zw = concat("z", now_, z.size() == 1 ? "[0]" : "[j]");
   }
-  const bool thresholds = plan_.ends[static_cast<size_t>(now_)] >= 0;
-  const Value target = thresholds ? plan_.ends[static_cast<size_t>(now_)] : own();
-  begin_result(target);
   body_ << "    for (p = 0; p < " << node.form.sample_rows() << "; ++p) for (j = 0; j < " << node.form.features()
         << "; ++j) {\n      const " << (integers ? "int32_t" : "float") << " sum = " << dot_name(x, form) << '('
-        << buffer(node.inputs[0]) << ", w" << now_ << ", &c" << now_ << ", p, j";
-  if (!bits) body_ << ", " << (in.params ? first(in.params->zero) : 0) << ", " << zw;
-  body_ << ");\n";
-  thresholds ? threshold_epilogue(now_, "sum") : epilogue(node, op, integers, "sum");
-  body_ << "    }\n  }\n";
+        << buffer(node.inputs[0]) << ", w" << now_ << ", &c" << now_ << ", p, j, "
+        << (in.params ? first(in.params->zero) : 0) << ", " << zw << ");\n";
+}
+
+void Writer::write_product(const Node& node, const inference::Product& op, bool integers) {
+  if (integers && signs_to_signs(node, op)) return;
+  const Value end = plan_.ends[static_cast<size_t>(now_)];
+  const bool bits = held(node.inputs[0]) == Held::kBits;
+  begin_result(end >= 0 ? end : own());
+  bits ? sums_of_signs(node, op) : product_loop(node, op, integers);
+  end >= 0 ? threshold_epilogue(now_, "sum") : epilogue(node, op, integers, "sum");
+  body_ << (bits ? "    }}\n  }\n" : "    }\n  }\n");
 }
 
 void Writer::write(const Node& node, const inference::Product& op) {
@@ -322,7 +290,7 @@ void Writer::write(const Node& node, const inference::Product& op) {
   }
   if (!write_conv(node, op)) return refuse(operation, "has 2^30 numbers or more");
   const bool thresholds = plan_.ends[static_cast<size_t>(now_)] >= 0;
-  product_loop(node, op, integers);
+  write_product(node, op, integers);
   if (integers) return note(concat(operation, thresholds ? ", to thresholds" : ""));
   note(operation, Fate::kRounded, (static_cast<double>(op.weight.cols()) + 3) * 0x1p-23,
        "sums of floats, one after the other: off by at most this part of the sum of magnitudes");

@@ -45,6 +45,8 @@ int64_t bytes_of(Held held);
 
 // Whether the product is summed in integers.
 bool sums_integers(const inference::Graph& graph, const inference::Node& node, const inference::Product& op);
+// Bound on the absolute value of a product's sum.
+int64_t largest_sum(const inference::Node& in, const inference::Product& op);
 // fp32(sx * sw) per output, or a single one.
 std::vector<float> output_scales(const inference::Node& in, const inference::Product& op);
 // The code of x for feature j by the quantizer's rule, equal to that of the quantize kernel.
@@ -54,17 +56,17 @@ std::string quantize_refusal(const inference::Quantize& op);
 
 // ---- C code of the loops that exported models call
 
-// How weights are stored: INT8 and UINT8 arrays, codes of `bits` bits in 32-bit words, or rows of signs for popcounts.
+// How weights of sums one by one are stored: INT8 and UINT8 arrays, or codes of `bits` bits in 32-bit words.
 struct WeightForm {
-  Held held = Held::kInt8;  // kFloat, kInt8, kUint8, kBits (rows of whole words), kInt32: packed words
+  Held held = Held::kInt8;  // kFloat, kInt8, kUint8, kInt32: packed words
   int bits = 8;             // for kInt32
   enum class Code : uint8_t { kSigned, kUnsigned, kSign } code = Code::kSigned;
 };
 
 // Everything before the functions: includes, and guards against contracted or wider arithmetic.
 std::string c_head(const std::string& header);
-// Definitions of struct conv, popcount and rounding.
-std::string c_common(bool popcount, bool rounds);
+// Definitions of struct conv, the bits of a float, and rounding.
+std::string c_common(bool rounds);
 std::string type_of(Held held);  // "float", "int8_t", ...
 
 class Writer {
@@ -76,6 +78,8 @@ class Writer {
   // Writes all nodes, in order.
   void run();
   int64_t flash_bytes() const { return flash_bytes_; }
+  // Of buffers beside those of the plan.
+  int64_t scratch_bytes() const;
   // The source file, and its header.
   std::string source(const std::string& header_name) const;
   std::string header() const;
@@ -105,10 +109,26 @@ class Writer {
     refuse("layer", "C has no such layer. Use another format");
   }
 
+  // A product and what follows its sums.
+  void write_product(const Node& node, const inference::Product& op, bool integers);
+  // Opens the loops over sums, one by one.
   void product_loop(const Node& node, const inference::Product& op, bool integers);
-  WeightForm write_weight(const Node& node, const inference::Product& op, bool integers);
+  WeightForm write_weight(const Node& node, const inference::Product& op);
+  // The whole product if it is one with weights of signs and its result are signs; else returns false.
+  bool signs_to_signs(const Node& node, const inference::Product& op);
+  // Opens the loops over sums of signs times signs.
+  void sums_of_signs(const Node& node, const inference::Product& op);
+  void sign_weights(const Node& node, const inference::Product& op, const std::vector<bool>& inverted);
+  void gathers_signs(const inference::Product& op);
+  // The names of the C functions of a whole product with weights of signs, which are added.
+  std::string signs_function(const Node& node, const inference::Product& op);
+  std::string codes_function(const Node& node, const inference::Product& op);
+  // Adds a C function once.
+  void need(const std::string& name, const std::string& text);
+  std::string scratch() const;
   void epilogue(const Node& node, const inference::Product& op, bool integers, const std::string& sum);
   void threshold_epilogue(Value product, const std::string& sum);
+  void pool_signs(const Node& node, const inference::MaxPool& op);
   bool write_conv(const Node& node, const inference::Product& op);
 
   // C expressions for the buffer of a value and one of its elements, and a statement that stores an element.
@@ -142,9 +162,10 @@ class Writer {
   ExportReport& report_;
   Value now_ = 0;
   TextWriter constants_, body_;
-  std::set<std::string> dot_names_;
+  std::set<std::string> functions_of_;
   std::vector<std::string> functions_;
-  bool popcount_ = false, rounds_ = false;
+  bool rounds_ = false;
+  int64_t window_words_ = 0, table_words_ = 0;
   int64_t flash_bytes_ = 0;
   std::vector<std::string> comment_;
   std::vector<float> bytes_;
