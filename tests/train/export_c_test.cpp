@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bitgrad/base/text.h"
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/export/export.h"
 #include "support/catch.h"
@@ -27,9 +28,17 @@ struct Written {
   Tensor x, y;
 };
 
-Written written(const ExportNet& net, const TempDir& temp, size_t number) {
+// turned: every other factor of a norm gets a minus, so that codes fall where sums rise.
+Written written(const ExportNet& net, const TempDir& temp, size_t number, bool turned = false) {
   const auto trainer = trained(net);
   Learner& learner = trainer->learner();
+  if (turned) {
+    for (Parameter* each : learner.model().parameters()) {
+      if (!each->path().ends_with("gamma")) continue;
+      Tensor gamma = each->value();
+      for (int64_t i = 0; i < gamma.numel(); i += 2) gamma.as<float>()[i] *= -1.0f;
+    }
+  }
   set_bits_mode(BitsMode::kStrict);
   Written out{.net = net.name, .name = "net" + std::to_string(number)};
   const std::optional<ModelRecord> record = model_record(learner);
@@ -114,6 +123,70 @@ TEST_CASE("Exported C compiles without a warning and gives our outputs") {
     INFO(compiled.err.substr(0, 3000));
     REQUIRE(compiled.code == 0);
     void* const handle = ::dlopen(library.c_str(), RTLD_NOW);
+    REQUIRE(handle != nullptr);
+    for (const Written& w : all) check_outputs(handle, w);
+    ::dlclose(handle);
+  }
+}
+
+// [cpu]: the C file and the factors of norms are written from host memory.
+TEST_CASE("Products of one bit in C give our outputs for all widths, paddings and falling codes", "[cpu]") {
+  const KeepModes keep;
+  const TempDir temp;
+  const std::string q = "{quantize: {}}, ", next = "{batch_norm: {}}, " + q,
+                    quant = kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}";
+  const std::vector<ExportNet> nets{
+      {"words of 40, 110, 33 and 16 channels",
+       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, {conv2d: {out: 40, kernel: 3, "
+       "padding: 1, bias: false}}, " +
+           next + "{conv2d: {out: 110, kernel: [3, 2], stride: 2, padding: 1, bias: false}}, " + next +
+           "{conv2d: {out: 33, kernel: 3, dilation: 2, padding: 2, pad_value: -1, bias: false}}, " + next +
+           "{max_pool: {size: 3, stride: 2, padding: 1}}, {conv2d: {out: 16, kernel: 3, padding: 1, pad_value: 1, "
+           "bias: "
+           "false}}, " +
+           next + "{conv2d: {out: 64, kernel: 3, padding: 1, bias: false}}, " + next +
+           "{flatten: {}}, {linear: {out: 24, bias: false}}, " + next +
+           "{linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+       quant},
+      {"codes with a zero point",
+       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: affine, observer: {name: min_max}}}, {conv2d: {out: 35, "
+       "kernel: [5, 3], stride: 2, padding: 2, bias: false}}, " +
+           next + "{flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+       quant},
+      {"codes without a sign",
+       "[{unsqueeze: {}}, {quantize: {dtype: uint4, scheme: lsq}}, {conv2d: {out: 9, kernel: 6, dilation: 2, bias: "
+       "false}}, " +
+           next + "{max_pool: {size: 2}}, {flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+       quant},
+  };
+  for (const bool turned : {false, true}) {
+    std::vector<std::string> command{"cc",
+                                     "-std=c99",
+                                     "-Wall",
+                                     "-Wextra",
+                                     "-Werror",
+                                     "-pedantic",
+                                     "-O2",
+                                     "-fsanitize=undefined",
+                                     "-fno-sanitize-recover=all",
+                                     "-shared",
+                                     "-fPIC",
+                                     "-o",
+                                     temp.file(turned ? "turned.so" : "signs.so")};
+    std::vector<Written> all;
+    for (const ExportNet& net : nets) {
+      all.push_back(written(net, temp, all.size(), turned));
+      INFO(net.name);
+      CHECK(all.back().exact);
+      const std::string source = slurp(temp.file(all.back().name + ".c"));
+      CHECK(contains(source, "static int32_t gather_signs"));
+      CHECK(contains(source, concat("static void ", all.size() == 3 ? "uint8" : "int8", "_to_signs")));
+      command.push_back(temp.file(all.back().name + ".c"));
+    }
+    const ProcessResult compiled = run_program(command);
+    INFO(compiled.err.substr(0, 3000));
+    REQUIRE(compiled.code == 0);
+    void* const handle = ::dlopen(command[12].c_str(), RTLD_NOW);
     REQUIRE(handle != nullptr);
     for (const Written& w : all) check_outputs(handle, w);
     ::dlclose(handle);
