@@ -1,15 +1,20 @@
-// C of networks of integers on emulated Cortex-M cores (arm-none-eabi-gcc, qemu-system-arm): codes, instructions, bytes
-// of RAM and flash. Instructions are not cycles: flash that waits, and caches, are not counted.
+// C of networks of integers and of one bit on emulated Cortex-M cores (arm-none-eabi-gcc, qemu-system-arm): codes,
+// instructions, bytes of RAM and flash. Instructions are not cycles: flash that waits, and caches, are not counted.
 #include <cstdlib>
 #include <fstream>
 
 #include "bitgrad/base/text.h"
+#include "bitgrad/checkpoint/model_record.h"
+#include "bitgrad/export/export.h"
 #include "export/c_integer.h"
+#include "export/c_writer.h"
 #include "support/catch.h"
+#include "support/export_nets.h"
 #include "support/integer_nets.h"
 #include "support/integer_reference.h"
 #include "support/subprocess.h"
 #include "support/temp_dir.h"
+#include "train/small_runs.h"
 
 using namespace bitgrad;
 using namespace bitgrad::test;
@@ -55,7 +60,7 @@ extern uint32_t first_of_bss, end_of_bss;
 void start(void) {
   uint32_t *p, before, after;
   int i, j, bad = 0;
-  static int8_t out[net_outputs];
+  static net_output out[net_outputs];
   for (p = &first_of_bss; p < &end_of_bss; ++p) *p = 0;
   TIMER[1] = 0xffffffff;
   TIMER[2] = 0xffffffff;
@@ -84,6 +89,14 @@ std::string text_of(const std::vector<Codes>& rows) {
   return out;
 }
 
+void write_start(const TempDir& temp, const std::string& inputs, const std::string& outputs) {
+  std::ofstream(temp.file("samples.inc"))
+      << "enum { SAMPLES = " << kSamples << " };\nstatic const net_input inputs[SAMPLES][net_inputs] = {" << inputs
+      << "};\nstatic const net_output expected[SAMPLES][net_outputs] = {" << outputs << "};\n";
+  std::ofstream(temp.file("start.c")) << kStart;
+  std::ofstream(temp.file("link.ld")) << kLinkerScript;
+}
+
 void write_program(const TempDir& temp, const inference::Graph& graph) {
   (void)c_integer::write_c(graph, temp.file("net.c"), {}, {});
   IntegerNet draws(Shape{1}, OutputRounding::kDouble, 11);
@@ -95,11 +108,17 @@ void write_program(const TempDir& temp, const inference::Graph& graph) {
     outputs.push_back(reference.run(x));
     inputs.push_back(std::move(x));
   }
-  std::ofstream(temp.file("samples.inc"))
-      << "enum { SAMPLES = " << kSamples << " };\nstatic const int8_t inputs[SAMPLES][net_inputs] = {"
-      << text_of(inputs) << "};\nstatic const int8_t expected[SAMPLES][net_outputs] = {" << text_of(outputs) << "};\n";
-  std::ofstream(temp.file("start.c")) << kStart;
-  std::ofstream(temp.file("link.ld")) << kLinkerScript;
+  write_start(temp, text_of(inputs), text_of(outputs));
+}
+
+std::string text_of(const Tensor& rows) {
+  std::string out;
+  for (int64_t s = 0, n = rows.numel() / kSamples; s < kSamples; ++s) {
+    out += s == 0 ? "{" : ",{";
+    for (int64_t i = 0; i < n; ++i) out += c_target::c_number(rows.as<float>()[s * n + i]) + ',';
+    out += '}';
+  }
+  return out;
 }
 
 struct Sizes {
@@ -119,6 +138,7 @@ struct Core {
   std::string name, cpu, board;
   std::vector<std::string> flags = {};
   int64_t most_instructions = 0;
+  bool floats = false;
 };
 
 // Codes of the samples, and at most so many instructions, bytes of flash and of RAM.
@@ -135,7 +155,7 @@ void check_on(const Core& core, const TempDir& temp, const Sizes& most) {
   const ProcessResult symbols = run_program({"arm-none-eabi-nm", temp.file("net.o")});
   REQUIRE(symbols.code == 0);
   CHECK(symbols.out.find("net_predict") != std::string::npos);
-  CHECK(symbols.out.find("__aeabi_f") == std::string::npos);
+  if (!core.floats) CHECK(symbols.out.find("__aeabi_f") == std::string::npos);
   CHECK(symbols.out.find("__aeabi_d") == std::string::npos);
   const Sizes found = sizes(temp.file("net.o"));
   CHECK(found.flash <= most.flash);
@@ -192,4 +212,30 @@ TEST_CASE("Every operation of integers gives its codes on Cortex-M4") {
     check_on({"odd network, " + std::string(enum_name(rule)), "cortex-m4", "mps2-an386", {}, 4'000'000}, temp,
              {16'000, 4'000});
   }
+}
+
+// [cpu]: the samples are written from host memory.
+TEST_CASE("A convolutional network of one bit runs on Cortex-M3 and M4 by counting bits of whole windows", "[cpu]") {
+  if (!has_tools()) return;
+  const KeepModes keep;
+  const TempDir temp;
+  const std::string q = "{batch_norm: {}}, {quantize: {}}, ";
+  const auto conv = [&](int out) { return concat("{conv2d: {out: ", out, ", kernel: 3, bias: false}}, ") + q; };
+  const std::string pool = "{max_pool: {size: 2}}, ";
+  const auto trainer =
+      trained({"cnv",
+               "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, " + conv(16) + conv(16) +
+                   pool + conv(32) + conv(32) + pool + conv(64) + "{flatten: {}}, {linear: {out: 128, bias: false}}, " +
+                   q + "{linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+               kBinaryWeights + ", activations: {dtype: bint1, scheme: binary}"});
+  set_bits_mode(BitsMode::kStrict);
+  const std::optional<ModelRecord> record = model_record(trainer->learner());
+  const std::string path = temp.file("net.c");
+  (void)choose_export_target(path, "").write({&trainer->learner().model(), &record->model}, path, {});
+  IntegerNet draws(Shape{1}, OutputRounding::kDouble, 11);
+  Tensor x = Tensor::empty(Shape{kSamples, 28, 28}, dtypes::fp32);
+  for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] = static_cast<float>(draws.drawn(-300, 300)) / 256.0f;
+  write_start(temp, text_of(x), text_of(trainer->learner().predict(x).clone(MemoryKind::kBuffer)));
+  check_on({"Cortex-M3", "cortex-m3", "mps2-an385", {}, 2'000'000, true}, temp, {20'000, 10'000});
+  check_on({"Cortex-M4", "cortex-m4", "mps2-an386", {}, 2'000'000, true}, temp, {20'000, 10'000});
 }
