@@ -116,13 +116,14 @@ std::string differ_n(int64_t n) {
 
 // Read from memory: a compiler then keeps them in registers, and Thumb-2 shifts and masks by a register in one
 // instruction, by a constant in two.
-constexpr const char* kMasks = "static const volatile uint32_t masks[2] = {0x55555555U, 0x33333333U};\n\n";
+constexpr const char* kMasks = "static const uint32_t masks[2] = {0x55555555U, 0x33333333U};\n\n";
 
 // WORDS: of a row; DIFFER: how many signs differ; TWICE: that number, or of two rows the sum.
 constexpr const char* kSignsToSigns = R"(/* A product of signs to signs: 1 where of the signs at most most[j] differ. */
 static void NAME(const uint32_t *x, const uint32_t *w, const int32_t *most, const struct conv *c, uint32_t *out) {
   const int32_t n = WORDS, pixels = c->oh * c->ow;
-  const uint32_t fives = masks[0], threes = masks[1];
+  const volatile uint32_t *const read = masks;
+  const uint32_t fives = read[0], threes = read[1];
   int32_t p, j, end;
   for (p = 0; p < pixels; ++p) {
     const int32_t two = gather_signs(x, c, p);
