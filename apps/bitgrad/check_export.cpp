@@ -161,21 +161,23 @@ Tensor drawn_samples(const Form& input, const DataSection& data, int64_t samples
   return x;
 }
 
-// Files of networks of integers take and give codes.
+// Files of networks of integers take and give codes; those of ONNX the values of codes.
 struct IntegerFile {
   inference::Graph graph;
   OutputRounding rule = OutputRounding::kDouble;
+  bool values = false;
   inference::CodeScale in() const { return inference::code_scale(graph[1]); }
   inference::CodeScale out() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
 };
 
 std::optional<IntegerFile> integer_file(const ExportTarget& target, Learner& learner) {
   const std::optional<OutputRounding> rule = inference::integer_rule(learner.model());
-  if (!rule || (target.name != "c" && target.name != "tflite")) return std::nullopt;
-  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule};
+  const bool values = target.name == "onnx";
+  if (!rule || (!values && target.name != "c" && target.name != "tflite")) return std::nullopt;
+  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule, values};
 }
 
-// Values of random codes, which `bytes` gets.
+// Values of random codes, which `bytes` gets if the file takes codes.
 Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t>& bytes) {
   std::vector<int64_t> dims{samples};
   for (const int64_t d : file.graph[1].form.sample.dims()) dims.push_back(d);
@@ -186,6 +188,7 @@ Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t
     const auto code = static_cast<int8_t>(draws.bits32(static_cast<uint64_t>(i)) & 255U);
     x.as<float>()[i] = in.scale * static_cast<float>(code - in.zero);
   }
+  if (file.values) return x;
   std::vector<Tensor> values;
   (void)inference::IntegerNetwork(file.graph).run(x, &values);
   const std::vector<float> codes = values[1].without_quant().to_vector();
@@ -223,9 +226,10 @@ std::vector<float> outputs_of(const std::string& path, const std::string& client
   return theirs;
 }
 
-// The line of the report. Codes of networks of integers are equal, or it is an error.
+// The line of the report. step: between the values of two codes of a network of integers; 0: another network. Its codes
+// are equal, or it is an error, unless the form of the file leaves the rounding to the client.
 std::string compared(const std::string& client, const std::vector<float>& ours, const std::vector<float>& theirs,
-                     int64_t width, int64_t samples, bool integers) {
+                     int64_t width, int64_t samples, float step, bool own_rounding) {
   int64_t same = 0, different = 0;
   double difference = 0, largest = 0;
   const int64_t rows = std::ssize(ours) / width;
@@ -238,10 +242,13 @@ std::string compared(const std::string& client, const std::vector<float>& ours, 
       different += a[j] == b[j] ? 0 : 1;
     }
   }
-  if (integers) {
-    const std::string line =
+  if (step > 0) {
+    std::string line =
         concat("check in ", client, ": ", different, " of ", ours.size(), " codes of ", samples, " samples differ");
-    if (different != 0) fail_with(ErrorCode::kData, kCheck, line);
+    if (different == 0) return line;
+    line += concat(", by at most ", std::llround(difference / static_cast<double>(step)), "; ", same, " of ", rows,
+                   (rows > samples ? " rows" : " samples"), " have the same largest output");
+    if (!own_rounding) fail_with(ErrorCode::kData, kCheck, line);
     return line;
   }
   std::string line = concat("check in ", client, ": ", same, " of ", rows, (rows > samples ? " rows" : " samples"),
@@ -270,7 +277,7 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
   const std::string log = folder.file("log");
   const std::optional<IntegerFile> integers = integer_file(target, learner);
   std::vector<uint8_t> bytes;
-  const Tensor x = integers
+  const Tensor x = integers && !spec.with_normalization
                        ? drawn_codes(*integers, samples, bytes)
                        : drawn_samples(*learner.input(), file.config.data, samples, spec.with_normalization, bytes);
   const Tensor y = learner.predict(x);
@@ -284,7 +291,7 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
     run_c(path, integers.has_value(), folder, log);
   } else {
     std::string script = found.script;
-    if (integers) script = concat("kernels = \"", litert_kernels(integers->rule), "\"\n", script);
+    if (integers && !integers->values) script = concat("kernels = \"", litert_kernels(integers->rule), "\"\n", script);
     std::vector<std::string> command{python(), "-c", script, path, folder.file("x"), folder.file("y")};
     for (const int64_t d : x.shape().dims()) command.push_back(std::to_string(d));
     const int code = run(command, log);
@@ -292,9 +299,9 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
   }
   const std::vector<float> ours = y.to_vector();
   std::vector<float> theirs = outputs_of(folder.file("y"), client, ours.size());
-  if (integers)
+  if (integers && !integers->values)
     for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
-  return compared(client, ours, theirs, y.cols(), samples, integers.has_value());
+  return compared(client, ours, theirs, y.cols(), samples, integers ? integers->out().scale : 0, spec.form == "qdq");
 }
 
 }  // namespace bitgrad::cli

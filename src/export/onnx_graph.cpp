@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <variant>
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/nn/integer_graph.h"
+#include "export/onnx_integer.h"
 #include "export/targets.h"
 
 namespace bitgrad::onnx {
@@ -235,10 +238,12 @@ void check_values(const ExportSpec& spec) {
 
 ExportReport export_target_onnx(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
   check_values(spec);
-  const inference::Graph graph = inference::lowered(*source.model, source.spec->input);
+  const std::optional<OutputRounding> rule = inference::integer_rule(*source.model);
+  const inference::Graph graph = inference::deployed(*source.model, source.spec->input);
   ExportReport report{.variant = spec.form.empty() ? "integer" : spec.form};
   onnx::GraphBuilder g(graph, spec, report);
-  return onnx::write_model(g, source, path, spec, onnx::write_node);
+  if (rule) onnx::note_rounding(report, *rule, g.qdq());
+  return onnx::write_model(g, source, path, spec, rule ? onnx::write_integer_node : onnx::write_node);
 }
 
 }  // namespace bitgrad

@@ -116,6 +116,8 @@ std::string values_of(GraphBuilder& g, const inference::Node& node, const OnnxVa
 // The convolution of floats; outside: the value of pixels outside the image.
 std::string write_conv(GraphBuilder& g, const std::string& x, const std::string& w, const Conv2dOptions& options,
                        float outside);
+NodeAttributes conv_attributes(const Conv2dOptions& options, bool padded = false);  // padded: its input already is
+NodeAttributes pool_attributes(const PoolOptions& options);
 bool power_of_two(float x);
 // Type of an ONNX tensor of codes: INT8 or UINT8.
 Type byte_type(DType dtype);

@@ -132,10 +132,6 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::Gate& op) {
   return y;
 }
 
-NodeAttributes pool_attributes(const PoolOptions& o) {
-  return {{"kernel_shape", list(o.size)}, {"strides", list(o.stride)}, {"pads", list(o.padding)}};
-}
-
 OnnxValue write(GraphBuilder& g, const Node& n, const inference::MaxPool& op) {
   OnnxValue y = g.channels_first(n.inputs[0]);
   y.name = g.add("MaxPool", {y.name}, pool_attributes(op.options));
@@ -205,14 +201,18 @@ OnnxValue write(GraphBuilder& g, const Node& n, const inference::Join& op) {
   return y;
 }
 
-// The operations of integer graphs, which ONNX files are not written from.
+// The operations of integer graphs, which onnx_integer.cpp writes.
 template <typename Operation>
 OnnxValue write(GraphBuilder& g, const Node&, const Operation&) {
-  g.refuse("integer layer", "compute: integer has no form in ONNX");
+  g.refuse("integer layer", "this format has no networks of integers (compute: integer)");
   return {"refused", Type::kFloat, false, "", ""};
 }
 
 }  // namespace
+
+NodeAttributes pool_attributes(const PoolOptions& o) {
+  return {{"kernel_shape", list(o.size)}, {"strides", list(o.stride)}, {"pads", list(o.padding)}};
+}
 
 OnnxValue write_node(GraphBuilder& g, const Node& node) {
   return std::visit([&](const auto& op) { return write(g, node, op); }, node.operation);

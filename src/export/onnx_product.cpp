@@ -41,15 +41,6 @@ std::string not_integers(const Node& x, const OnnxValue& stand, const Product& o
   return bound < 0x1p31 ? "" : "sums could pass 2^31";
 }
 
-NodeAttributes conv_attributes(const Conv2dOptions& o, bool padded) {
-  const auto list = [](const auto& a) { return std::vector<int64_t>(a.begin(), a.end()); };
-  return {{"kernel_shape", list(o.kernel)},
-          {"strides", list(o.stride)},
-          {"dilations", list(o.dilation)},
-          {"pads", padded ? std::vector<int64_t>{0, 0, 0, 0} : list(o.padding)},
-          {"group", o.groups}};
-}
-
 bool has_padding(const Conv2dOptions& o) {
   return std::any_of(o.padding.begin(), o.padding.end(), [](int64_t p) { return p != 0; });
 }
@@ -252,6 +243,15 @@ OnnxValue write_floats(GraphBuilder& g, const Node& node, const Product& op) {
 }
 
 }  // namespace
+
+NodeAttributes conv_attributes(const Conv2dOptions& o, bool padded) {
+  const auto list = [](const auto& a) { return std::vector<int64_t>(a.begin(), a.end()); };
+  return {{"kernel_shape", list(o.kernel)},
+          {"strides", list(o.stride)},
+          {"dilations", list(o.dilation)},
+          {"pads", padded ? std::vector<int64_t>{0, 0, 0, 0} : list(o.padding)},
+          {"group", o.groups}};
+}
 
 std::string write_conv(GraphBuilder& g, const std::string& x, const std::string& w, const Conv2dOptions& options,
                        float outside) {

@@ -53,16 +53,20 @@ class Guide {
     INFO(name << '\n' << result.out << '\n' << result.err);
     REQUIRE(result.code == 0);
   }
+  static std::string program() {
+    const char* const named = std::getenv("BITGRAD_PYTHON");
+    return named != nullptr ? named : "python3";
+  }
+  static bool has(const std::string& packages) {
+    const bool there = run_program({program(), "-c", "import " + packages}).code == 0;
+    if (!there) WARN("skipped: no " + packages + " in " + program() + ". Set BITGRAD_PYTHON");
+    return there;
+  }
   // Skipped where the packages are not there.
   void python(const std::string& name, const std::string& packages) const {
-    const char* const named = std::getenv("BITGRAD_PYTHON");
-    const std::string program = named != nullptr ? named : "python3";
-    if (run_program({program, "-c", "import " + packages}).code != 0) {
-      WARN("skipped: no " + packages + " in " + program + ". Set BITGRAD_PYTHON");
-      return;
-    }
+    if (!has(packages)) return;
     std::ofstream(temp.file("a.py")) << block(name, "python");
-    const ProcessResult result = shell("'" + program + "' a.py");
+    const ProcessResult result = shell("'" + program() + "' a.py");
     INFO(name << '\n' << result.out << '\n' << result.err);
     CHECK(result.code == 0);
     CHECK(contains(result.out, "["));
@@ -85,9 +89,13 @@ TEST_CASE("The commands of the guide to networks of integers run as printed") {
   INFO(c.err);
   CHECK(c.code == 0);
   const std::string model = guide.temp.file("digits_int8");
+  const ProcessResult qonnx = cli({"export", model, "-o", guide.temp.file("m.onnx"), "--format", "qonnx"});
+  CHECK(contains(qonnx.err, "format qonnx does not carry these options of quantization:\n"));
+  CHECK(contains(qonnx.err, ": compute: integer"));
   const ProcessResult onnx = cli({"export", model, "-o", guide.temp.file("m.onnx")});
-  CHECK(contains(onnx.err, "format onnx does not carry these options of quantization:\n"));
-  CHECK(contains(onnx.err, ": compute: integer"));
+  INFO(onnx.err);
+  CHECK(onnx.code == 0);
+  CHECK(contains(onnx.out, "rounding: double: in ONNX Runtime the codes are those of bitgrad"));
   const ProcessResult bytes = cli({"export", model, "-o", guide.temp.file("m.c"), "--with-normalization"});
   CHECK(contains(bytes.err, "the inputs of a network of integers are int8 codes"));
   const ProcessResult written = cli({"export", model, "-o", guide.temp.file("m.tflite")});
@@ -98,6 +106,18 @@ TEST_CASE("The commands of the guide to networks of integers run as printed") {
   }
   CHECK(written.code == 0);
   CHECK(contains(written.out, "rounding: double: equal codes in TensorFlow Lite Micro"));
+}
+
+TEST_CASE("The commands of the guide to ONNX files of networks of integers run as printed") {
+  const Guide guide;
+  if (!guide.has("numpy, onnxruntime")) return;
+  const ProcessResult made = guide.shell(block("to_onnx_runtime.md", "sh", "## Networks of integers"));
+  INFO(made.out << '\n' << made.err);
+  CHECK(made.code == 0);
+  const std::string equal = "check in ONNX Runtime: 0 of 10000 codes of 1000 samples differ";
+  const size_t first = made.out.find(equal);
+  REQUIRE(first != std::string::npos);
+  CHECK(made.out.find(equal, first + 1) != std::string::npos);
 }
 
 TEST_CASE("The commands from a PyTorch checkpoint to an emulated Cortex-M run as printed") {
