@@ -1,9 +1,6 @@
 // Generation by models of files: tokens per second of a prompt and of single tokens, by processor time with one thread,
 // in turns with rivals in processes of their own (scripts/bench_generate.py, scripts/bench_generate_llama.cpp), and
 // beside the time in which the weights are read once.
-#include <sys/wait.h>
-
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <iomanip>
@@ -16,6 +13,7 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/run/build.h"
 #include "shared/measure.h"
+#include "shared/rival.h"
 
 namespace bitgrad::bench {
 namespace {
@@ -110,12 +108,6 @@ class Ours {
   std::vector<int32_t> prompt_;
 };
 
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // A rival of --rival: the package of Python, or a program at a path.
 class Rival {
  public:
@@ -128,17 +120,10 @@ class Rival {
   bool turn(const GenerateOptions& o, int64_t vocabulary) {
     const std::string command =
         concat(program_, ' ', quoted(o.gguf), ' ', o.prompt, ' ', o.tokens, ' ', vocabulary, ' ', o.threads);
-    std::FILE* pipe = popen(command.c_str(), "r");
-    require(pipe != nullptr, kWhere, "cannot start ", command);
-    std::string text;
-    std::array<char, 4096> part;
-    while (const size_t count = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), count);
-    const int status = pclose(pipe);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return false;
-    require(status == 0, kWhere, "the rival failed: ", command);
-    const Json row = Json::parse(text);
-    speeds.who = row.at("engine").get<std::string>();
-    speeds.add({row.at("prompt_s").get<double>() * 1e9, row.at("decode_s").get<double>() * 1e9});
+    const std::optional<Json> row = row_of_rival(std::string(kWhere), command);
+    if (!row) return false;
+    speeds.who = row->at("engine").get<std::string>();
+    speeds.add({row->at("prompt_s").get<double>() * 1e9, row->at("decode_s").get<double>() * 1e9});
     return true;
   }
 
@@ -147,10 +132,8 @@ class Rival {
  private:
   static std::string started(const std::string& name) {
     if (name != kPackage) return quoted(name);
-    const char* python = std::getenv("BITGRAD_PYTHON");
-    const char* script = std::getenv("BITGRAD_BENCH_GENERATE");
-    return concat(quoted(python == nullptr ? "python3" : python), ' ',
-                  quoted(script == nullptr ? "scripts/bench_generate.py" : script));
+    return concat(program_of("BITGRAD_PYTHON", "python3"), ' ',
+                  program_of("BITGRAD_BENCH_GENERATE", "scripts/bench_generate.py"));
   }
   std::string program_ = started(speeds.who);
 };

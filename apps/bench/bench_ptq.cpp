@@ -7,17 +7,13 @@
 //             [key=value ...]
 #include "bench_ptq.h"
 
-#include <sys/wait.h>
-
-#include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <iomanip>
 #include <optional>
 
 #include "bitgrad/base/parallel.h"
 #include "shared/measure.h"
+#include "shared/rival.h"
 #include "tools/ptq/method.h"
 
 namespace {
@@ -91,20 +87,11 @@ struct Turn {
 
 // scripts/bench_ptq.py for this size; nullopt: NumPy is not installed.
 std::optional<Turn> rival_turn(int64_t k, int threads) {
-  const char* python = std::getenv("BITGRAD_PYTHON");
-  const char* script = std::getenv("BITGRAD_BENCH_PTQ");
-  const std::string command = concat(python == nullptr ? "python3" : python, ' ',
-                                     script == nullptr ? "scripts/bench_ptq.py" : script, ' ', k, ' ', threads);
-  std::FILE* pipe = popen(command.c_str(), "r");
-  require(pipe != nullptr, kWhere, "cannot start ", command);
-  std::string text;
-  std::array<char, 4096> part{};
-  while (const size_t count = std::fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), count);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return std::nullopt;
-  require(status == 0, kWhere, "the rival failed: ", command);
-  const Json row = Json::parse(text);
-  return Turn{row.at("seconds").get<double>(), row.at("error").get<double>()};
+  const std::optional<Json> row =
+      row_of_rival(kWhere, concat(program_of("BITGRAD_PYTHON", "python3"), ' ',
+                                  program_of("BITGRAD_BENCH_PTQ", "scripts/bench_ptq.py"), ' ', k, ' ', threads));
+  if (!row) return std::nullopt;
+  return Turn{row->at("seconds").get<double>(), row->at("error").get<double>()};
 }
 
 void bench_size(const PtqOptions& o, int64_t k, Json& rows) {

@@ -31,7 +31,8 @@ struct Result {
   double loss = 0, accuracy = -1;  // accuracy: percent; below 0: the loss has no classes
 };
 
-Result measured(Learner& learner, std::span<const SampleBatch> samples) {
+// `classes`: targets are classes, which alone are right or wrong.
+Result measured(Learner& learner, std::span<const SampleBatch> samples, bool classes) {
   double loss = 0, weight = 0, correct = 0, counted = 0;
   for (const SampleBatch& s : samples) {
     const StepResult r = learner.evaluate(s.x, s.target);
@@ -40,7 +41,7 @@ Result measured(Learner& learner, std::span<const SampleBatch> samples) {
     correct += static_cast<double>(r.correct);
     counted += static_cast<double>(r.counted);
   }
-  return {loss / weight, counted > 0 ? 100 * correct / counted : -1};
+  return {loss / weight, classes && counted > 0 ? 100 * correct / counted : -1};
 }
 
 // The samples of a model: to fit to, to compare by, and those of data.test.
@@ -49,15 +50,21 @@ struct Samples {
   std::unique_ptr<Dataset> test = {};
 };
 
+// Rows [begin, end) of a batch.
+SampleBatch part_of(const SampleBatch& batch, int64_t begin, int64_t end) {
+  if (begin == 0 && end == batch.x.shape()[0]) return batch;
+  return {batch.x.row_slice(begin, end).clone(MemoryKind::kBatch),
+          batch.target.row_slice(begin, end).clone(MemoryKind::kBatch)};
+}
+
 Samples samples_of(const PtqOptions& o, const RunConfig& config, const Dataset& train, uint64_t seed) {
   Samples samples;
-  int64_t batch = std::min(config.train.eval.batch, o.calibrate);
-  while (o.calibrate % batch != 0) --batch;  // so that a batch ends where the calibration does
   int64_t rows = 0;
-  for (SampleBatch& s : first_samples(train, o.calibrate + o.held_out, batch, seed)) {
-    auto& to = rows < o.calibrate ? samples.fit : samples.held_out;
-    rows += s.x.shape()[0];
-    to.push_back(std::move(s));
+  for (const SampleBatch& s : first_samples(train, o.calibrate + o.held_out, config.train.eval.batch, seed)) {
+    const int64_t all = s.x.shape()[0], to_fit = std::clamp<int64_t>(o.calibrate - rows, 0, all);
+    rows += all;
+    if (to_fit > 0) samples.fit.push_back(part_of(s, 0, to_fit));
+    if (to_fit < all) samples.held_out.push_back(part_of(s, to_fit, all));
   }
   require(!samples.held_out.empty(), "bench_ptq", "data.train has ", train.size(), " samples, expected more than ",
           o.calibrate, " of --calibrate");
@@ -123,13 +130,15 @@ int bench_lists(const PtqOptions& o) {
   const Samples samples = samples_of(o, config, *train, file.header.seed);
   const int64_t batch = config.train.eval.batch;
   Json report = new_report(o.threads);
-  report.update({{"model", o.model}, {"recipe", o.recipe}, {"layers", o.layers}});
+  report.update({{"model", o.model}, {"recipe", o.recipe}, {"layers", o.layers}, {"fit_batches", samples.fit.size()}});
   std::cout << machine_of(report) << ", " << o.threads << " threads; " << o.model << ", " << o.recipe << " of "
             << o.layers << ", fitted to " << o.calibrate << " samples of data.train\n";
   std::vector<std::vector<std::string>> table{
       {"methods", "held out: loss", "accuracy %", evaluation_split(config) + ": loss", "accuracy %", "seconds"}};
   const auto floats = load_floats(file.path, config, *samples.test);
-  table.push_back(cells("(floats)", measured(*floats, samples.held_out), evaluate(*floats, *samples.test, batch), -1));
+  const Evaluation of_floats = evaluate(*floats, *samples.test, batch);
+  const bool classes = of_floats.accuracy >= 0;
+  table.push_back(cells("(floats)", measured(*floats, samples.held_out, classes), of_floats, -1));
   std::optional<double> least;
   std::string best;
   for (const std::string& list : o.lists.empty() ? standard_lists() : o.lists) {
@@ -138,15 +147,15 @@ int bench_lists(const PtqOptions& o) {
       table.push_back({list, q.refused});
       continue;
     }
-    const Result held_out = measured(*q.learner, samples.held_out);
+    const Result held_out = measured(*q.learner, samples.held_out, classes);
     const Evaluation test = evaluate(*q.learner, *samples.test, batch);
     table.push_back(cells(list, held_out, test, q.seconds));
     if (!least || held_out.loss < *least) least = held_out.loss, best = list;
     report.at("rows").push_back({{"methods", list},
                                  {"loss", held_out.loss},
-                                 {"accuracy", held_out.accuracy},
+                                 {"accuracy", classes ? Json(held_out.accuracy) : Json(nullptr)},
                                  {"test_loss", test.loss},
-                                 {"test_accuracy", test.accuracy},
+                                 {"test_accuracy", classes ? Json(test.accuracy) : Json(nullptr)},
                                  {"seconds", q.seconds}});
   }
   std::cout << text_table(table)

@@ -241,6 +241,28 @@ TEST_CASE("scalings are kept only where the quantized model loses less") {
   CHECK(dropped > 0);
 }
 
+TEST_CASE("scalings report what they were measured on, and their time") {
+  const KeepModes keep;
+  for (const auto& [layers, method, reader, rows, inputs] :
+       {std::tuple{kMlp, "equalize", "layers.3", 40, 32}, std::tuple{kImages, "equalize", "layers.6", 40 * 4 * 4, 27},
+        std::tuple{kNorms, "smooth", "layers.2", 40, 784}}) {
+    CAPTURE(method, reader);
+    const Net net(layers);
+    const std::vector<PtqLayer> all =
+        quantize_with_methods(*net.learner, *net.reference, recipe("w4a8"), {{method}}, net.samples, {});
+    const auto at = std::find_if(all.begin(), all.end(), [&](const PtqLayer& l) {
+      return !l.steps.empty() && l.layer.ends_with(std::string("-> ") + reader);
+    });
+    REQUIRE(at != all.end());
+    CHECK(at->rows == rows);
+    CHECK(at->inputs == inputs);
+    CHECK(at->steps.front().seconds > 0);
+    TextWriter out;
+    print_ptq(out, all);
+    CHECK(!contains(out.str(), "more samples give better codes"));  // no codes were fitted
+  }
+}
+
 TEST_CASE("layers that cannot be scaled are refused with the reason") {
   const KeepModes keep;
   const auto refused = [](const std::string& layers, const std::string& reader) {

@@ -43,9 +43,9 @@ struct PtqSpec {
 // all layers before it quantized, relative to the variance of y_float.
 struct PtqStep {
   std::string method = {};
-  double before = 0, after = 0, seconds = 0;
-  bool kept = false;         // only if the error falls
-  std::string refused = {};  // why it does not fit the layer; empty: it does
+  double before = 0, after = 0, seconds = 0;  // methods of several layers: their seconds in equal parts
+  bool kept = false;                          // only if the error falls
+  std::string refused = {};                   // why it does not fit the layer; empty: it does
 };
 struct PtqLayer {
   std::string layer = {};

@@ -219,6 +219,18 @@ class Walk {
   std::map<std::string, size_t> weights_;  // layers with weights of each module
 };
 
+// What a method does to the float model, with its seconds.
+std::vector<PtqLayer> prepared(const PtqMethod& method, const FloatModels& models) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<PtqLayer> layers = method.prepare(models);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto fits = [](const PtqLayer& layer) { return layer.steps.front().refused.empty(); };
+  const auto count = static_cast<double>(std::count_if(layers.begin(), layers.end(), fits));
+  for (PtqLayer& layer : layers)
+    if (fits(layer)) layer.steps.front().seconds = seconds / count;
+  return layers;
+}
+
 // How many weights the module of a layer has.
 size_t weights_beside(Learner& learner, const Layer& at) {
   const auto slots = learner.model().quantizables();
@@ -289,7 +301,8 @@ std::vector<PtqLayer> quantize_with_methods(Learner& learner, Learner& reference
   const DeviceGuard guard(learner.device());
   std::vector<PtqLayer> layers;
   for (const std::string& name : ptq.methods) {
-    const auto pairs = detail::find_ptq_method(name).prepare({learner, reference, spec, samples, norm_samples});
+    const auto pairs =
+        detail::prepared(detail::find_ptq_method(name), {learner, reference, spec, samples, norm_samples});
     layers.insert(layers.end(), pairs.begin(), pairs.end());
   }
   quantize_after_training(learner, spec, samples, {});
@@ -316,7 +329,9 @@ void print_ptq(std::ostream& out, std::span<const PtqLayer> layers) {
     }
   }
   out << text_table(table);
-  const auto few = std::find_if(layers.begin(), layers.end(), [](const PtqLayer& l) { return l.rows < l.inputs; });
+  const auto few = std::find_if(layers.begin(), layers.end(), [](const PtqLayer& l) {
+    return l.rows < l.inputs && !l.steps.empty() && detail::find_ptq_method(l.steps.front().method).has_layer_step();
+  });
   if (few != layers.end())
     out << "'" << few->layer << "' has " << few->inputs << " inputs and was fitted to " << few->rows
         << " rows of them: more samples give better codes\n";

@@ -171,9 +171,13 @@ Outputs outputs_of(Learner& learner, const Tensor& x, const std::map<std::string
   return outputs;
 }
 
-// The errors of the readers of each scaling in the quantized model.
-std::vector<double> errors_of(std::string_view method, const FloatModels& models,
-                              const std::vector<ChannelScaling>& scalings) {
+// How well the readers of a scaling give their outputs in the quantized model.
+struct ReaderError {
+  double error = 0;  // mean of the readers
+  int64_t rows = 0;  // of inputs, of the first
+};
+std::vector<ReaderError> errors_of(std::string_view method, const FloatModels& models,
+                                   const std::vector<ChannelScaling>& scalings) {
   std::map<std::string, OutputSums> sums;
   for (const ChannelScaling& s : scalings)
     for (const std::string& reader : s.readers) sums[reader];
@@ -188,12 +192,13 @@ std::vector<double> errors_of(std::string_view method, const FloatModels& models
     }
   }
   trial.end();
-  std::vector<double> errors;
+  std::vector<ReaderError> errors;
   errors.reserve(scalings.size());
   for (const ChannelScaling& s : scalings) {
     double error = 0;
     for (const std::string& reader : s.readers) error += sums.at(reader).relative();
-    errors.push_back(error / static_cast<double>(s.readers.size()));
+    errors.push_back(
+        {error / static_cast<double>(s.readers.size()), static_cast<int64_t>(sums.at(s.readers.front()).rows)});
   }
   return errors;
 }
@@ -218,10 +223,10 @@ std::vector<PtqLayer> keep_better(std::string_view method, const FloatModels& mo
     (s.refused.empty() ? layers : refused).push_back(std::move(layer));
     if (s.refused.empty()) kept.push_back(std::move(s));
   }
-  require(!layers.empty(), "quantize", "method ", method, " fits no layer of this model",
+  require(!kept.empty(), "quantize", "method ", method, " fits no layer of this model",
           refused.empty() ? std::string() : concat(": ", refused.front().steps.front().refused));
   const std::vector<ChannelScaling> all = kept;
-  const std::vector<double> before = errors_of(method, models, all);
+  const std::vector<ReaderError> before = errors_of(method, models, all);
   const ModelSnapshot quantized(models.quantized.model()), reference(models.reference.model());
   std::vector<bool> used(all.size(), true);
   // Scalings change each other's errors: measured anew without those that were dropped.
@@ -233,16 +238,20 @@ std::vector<PtqLayer> keep_better(std::string_view method, const FloatModels& mo
         for (Learner* learner : {&models.quantized, &models.reference}) apply_scaling(*learner, all[i]);
     again = false;
     if (std::none_of(used.begin(), used.end(), [](bool u) { return u; })) break;
-    const std::vector<double> after = errors_of(method, models, all);
+    const std::vector<ReaderError> after = errors_of(method, models, all);
     for (size_t i = 0; i < all.size(); ++i) {
       if (!used[i]) continue;
       PtqStep& step = layers[i].steps.front();
-      step.before = layers[i].before = before[i];
-      step.after = after[i];
-      step.kept = used[i] = after[i] < before[i];
-      layers[i].after = step.kept ? after[i] : before[i];
+      step.before = layers[i].before = before[i].error;
+      step.after = after[i].error;
+      step.kept = used[i] = step.after < step.before;
+      layers[i].after = step.kept ? step.after : step.before;
       again = again || !step.kept;
     }
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    layers[i].rows = before[i].rows;
+    layers[i].inputs = only_slot(models.quantized.model(), all[i].readers.front())->weight().shape().cols();
   }
   layers.insert(layers.end(), refused.begin(), refused.end());
   return layers;
