@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/text.h"
 #include "bitgrad/run/trainer.h"
 
 #include "table.h"
@@ -21,6 +22,14 @@ void print_choices(std::ostream& out, Module& model, const PrepareSpec& spec) {
     lines.push_back({c.layer, c.quant ? c.rule : "(the layer's own keys)",
                      (c.quant ? c.quant->recipe : c.slot->quant().recipe) + (c.slot->on() ? "" : " (off)")});
   print_table(out, lines);
+}
+
+Argument add_bits_option(Arguments& args, std::vector<int64_t>& bits, const std::string& when) {
+  return args
+      .option("--bits", bits,
+              "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, binary_wo; " +
+                  joined(BudgetConfig{}.bits, ",") + ' ' + when)
+      .delimiter(',');
 }
 
 std::string numbers_of(const Evaluation& e) {

@@ -1,4 +1,5 @@
-// What commands print that change a model: the rule of each layer, and evaluations before and after.
+// What commands have in common that change a model, or measure such a change: the rule of each layer, an option for
+// bits, and evaluations before and after.
 #pragma once
 
 #include <ostream>
@@ -8,6 +9,7 @@
 #include "bitgrad/config/config.h"
 #include "bitgrad/nn/prepare.h"
 #include "bitgrad/run/trainer.h"
+#include "cli/arguments.h"
 
 namespace bitgrad::cli {
 
@@ -17,6 +19,9 @@ namespace bitgrad::cli {
 PrepareSpec prepare_spec_of(const RunConfig& config);
 // One line per layer: its path, the winning rule, the recipe; "(off)" while quantization is switched off.
 void print_choices(std::ostream& out, Module& model, const PrepareSpec& spec);
+
+// Option --bits of commands that measure the bits of single layers; `when`: the default is used.
+Argument add_bits_option(Arguments& args, std::vector<int64_t>& bits, const std::string& when);
 
 // The evaluations of a model before and after a command that changes it.
 

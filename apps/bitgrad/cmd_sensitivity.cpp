@@ -6,6 +6,7 @@
 #include "bitgrad/base/file.h"
 #include "bitgrad/base/text.h"
 #include "bitgrad/tools/budget.h"
+#include "changed_model.h"
 #include "command.h"
 #include "open_file.h"
 
@@ -55,10 +56,7 @@ Run setup_sensitivity(Arguments& args) {
   add_choice_options(args, o->choice);
   args.option("overrides", o->choice.overrides, "key=value of the configuration, such as data.root=DIR");
   add_plugin_option(args, o->choice.plugins);
-  args.option("--bits", o->bits,
-              "bits of weights, by int8wo, int6wo, int5wo, int4wo_symmetric, int3wo, int2wo, "
-              "binary_wo; 8,4,3,2,1 if neither bits nor recipes are given")
-      .delimiter(',');
+  add_bits_option(args, o->bits, "if neither bits nor recipes are given");
   args.option("--recipe", o->recipes, "further weight recipes to measure, such as ternary_wo; repeatable")
       .delimiter(',')
       .suggest(recipe_names);

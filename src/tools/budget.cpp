@@ -10,6 +10,8 @@
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/run/trainer.h"
 #include "bitgrad/tools/budget.h"
+#include "config/schema.h"
+#include "tools/effects.h"
 
 namespace bitgrad {
 namespace {
@@ -67,18 +69,15 @@ std::string table_of(const BudgetPlan& plan, const Sensitivity& s) {
   return concat("budget: ", plan.budget, " bytes; the weights need ", plan.bytes, ", with these bit widths at least ",
                 plan.least, " and at most ", plan.most,
                 plan.bytes == plan.most ? ": the highest bit widths fit, a larger budget changes nothing" : "",
-                ".\nChanges of the loss and accuracy of ", s.samples,
-                " samples when only one layer uses the recipe, and their sums:\n", text_table(lines));
+                ".\nChanges of the loss and accuracy of ", s.samples, " samples when only one layer uses the recipe",
+                detail::fitted_by(s.methods), ", and their sums:\n", text_table(lines));
 }
 
 BudgetPlan plan_for(const RunConfig& config) {
   const BudgetConfig& budget = *config.quant.budget;
-  std::vector<WeightChoice> choices;
-  for (const int64_t bits : budget.bits) {
-    const std::string recipe = uniform_recipe(bits);
-    choices.push_back({recipe});
-    if (find_recipe(recipe).weight->granularity.kind == Granularity::kGroup) choices.push_back({recipe, /*rows=*/true});
-  }
+  const PtqSpec methods{budget.methods};
+  check_layer_methods(methods);
+  const std::vector<WeightChoice> choices = budget_choices(budget.bits);
   apply_run_settings(config);
   const DeviceGuard guard(device_of(config));
   const auto data = open_dataset(config, config.data.train);
@@ -95,7 +94,7 @@ BudgetPlan plan_for(const RunConfig& config) {
   const auto norm_samples =
       of_norms == 0 ? std::vector<SampleBatch>{}
                     : first_samples(*data, of_norms, config.train.eval.batch, static_cast<uint64_t>(config.run.seed));
-  return plan_budget(measure_sensitivity(*learner, samples, choices, norm_samples), budget.bytes);
+  return plan_budget(measure_sensitivity(*learner, samples, choices, norm_samples, methods), budget.bytes);
 }
 
 // Multiple-choice knapsack: minimizes cost within a budget of bytes.
@@ -154,6 +153,27 @@ std::vector<State> extend(const std::vector<BudgetChoice>& choices, const std::v
 
 }  // namespace
 
+std::vector<WeightChoice> budget_choices(std::span<const int64_t> bits) {
+  std::vector<WeightChoice> choices;
+  for (const int64_t b : bits) {
+    const std::string recipe = uniform_recipe(b);
+    choices.push_back({recipe});
+    if (find_recipe(recipe).weight->granularity.kind == Granularity::kGroup) choices.push_back({recipe, /*rows=*/true});
+  }
+  return choices;
+}
+
+int64_t budget_bytes(const std::string& text) {
+  const config::KeySpec* spec = config::find_key("budget", "bytes");
+  config::Node node;
+  node.kind = config::Node::Kind::kScalar;
+  node.text = text;
+  config::Value value;
+  const std::string wrong = config::use_of(spec->type).read(*spec, node, value);
+  require(wrong.empty(), "budget", wrong);
+  return std::get<int64_t>(value);
+}
+
 double budget_cost(const LayerEffect& effect) {
   return std::max(effect.loss_change, 0.0) + kNoiseWeight * effect.noise;
 }
@@ -168,6 +188,8 @@ BudgetPlan plan_budget(const Sensitivity& sensitivity, int64_t budget) {
   const std::vector<size_t> picked = pick_choices(layers, budget);
   BudgetPlan plan;
   plan.budget = budget;
+  plan.samples = sensitivity.samples;
+  plan.methods = sensitivity.methods;
   plan.least = sum_of_bytes(sensitivity, /*max=*/false);
   plan.most = sum_of_bytes(sensitivity, /*max=*/true);
   for (size_t i = 0; i < picked.size(); ++i) {
@@ -176,6 +198,29 @@ BudgetPlan plan_budget(const Sensitivity& sensitivity, int64_t budget) {
   }
   plan.table = table_of(plan, sensitivity);
   return plan;
+}
+
+std::vector<QuantRuleConfig> budget_rules(const BudgetPlan& plan) {
+  std::vector<QuantRuleConfig> rules;
+  for (const BudgetPlan::Layer& layer : plan.layers) {
+    QuantRuleConfig& rule = rules.emplace_back();
+    rule.layers = layer.layer;
+    rule.quant.recipe = layer.effect.recipe;
+    rule.quant.group = layer.effect.group;
+  }
+  return rules;
+}
+
+std::string budget_json(const BudgetPlan& plan) {
+  Json layers = Json::array();
+  for (const BudgetPlan::Layer& layer : plan.layers) {
+    Json row{{"layer", layer.layer}};
+    row.update(detail::effect_json(layer.effect));
+    layers.push_back(row);
+  }
+  return Json{{"budget", plan.budget},   {"bytes", plan.bytes},     {"least", plan.least}, {"most", plan.most},
+              {"samples", plan.samples}, {"methods", plan.methods}, {"layers", layers}}
+      .dump(2);
 }
 
 RunConfig resolve_budget(RunConfig config, BudgetPlan* plan) {
@@ -190,14 +235,7 @@ RunConfig resolve_budget(RunConfig config, BudgetPlan* plan) {
     throw config_error_at(config, config.quant.budget->mark, e.what());
   }
   config.quant.prepare.mark = config.quant.budget->mark;  // errors in the rules point to quant.budget
-  for (const BudgetPlan::Layer& layer : chosen.layers) {
-    QuantRuleConfig rule;
-    rule.mark = config.quant.budget->mark;
-    rule.layers = layer.layer;
-    rule.quant.recipe = layer.effect.recipe;
-    rule.quant.group = layer.effect.group;
-    config.quant.prepare.rules.push_back(rule);
-  }
+  for (QuantRuleConfig& rule : config.quant.prepare.rules = budget_rules(chosen)) rule.mark = config.quant.budget->mark;
   config.quant.budget.reset();
   TextReader lines(chosen.table);
   for (std::string line; std::getline(lines, line);) log(LogLevel::kInfo, line);

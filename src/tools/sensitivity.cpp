@@ -11,6 +11,7 @@
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/log.h"
 #include "bitgrad/base/text.h"
+#include "tools/effects.h"
 #include "tools/norm_statistics.h"
 #include "tools/ptq/method.h"
 #include "train/train_state.h"
@@ -142,13 +143,6 @@ class Meter {
   std::vector<PtqLayer> fitted_;
 };
 
-void check_methods(const PtqSpec& methods) {
-  check_ptq(methods);
-  for (const std::string& name : methods.methods)
-    require(detail::find_ptq_method(name).has_layer_step(), "sensitivity", "method ", name,
-            " changes the whole model, and here one layer is quantized at a time");
-}
-
 // Layers that keep the codes of a recipe because no method fits them, and methods that fit none.
 void report_unfitted(const std::vector<PtqLayer>& fitted, const PtqSpec& methods) {
   if (methods.methods.empty()) return;
@@ -178,12 +172,19 @@ double LayerEffect::sqnr_db() const {
   return noise > 0 ? -10.0 * std::log10(noise) : std::numeric_limits<double>::infinity();
 }
 
+void check_layer_methods(const PtqSpec& methods) {
+  check_ptq(methods);
+  for (const std::string& name : methods.methods)
+    require(detail::find_ptq_method(name).has_layer_step(), "sensitivity", "method ", name,
+            " changes the whole model, and here one layer is quantized at a time");
+}
+
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples,
                                 const PtqSpec& methods) {
   const DeviceGuard guard(learner.device());
   require(!samples.empty(), "sensitivity", "got no samples");
-  check_methods(methods);
+  check_layer_methods(methods);
   for (const WeightChoice& choice : choices) {
     const LayerQuant recipe = find_recipe(choice.recipe);
     require(recipe.weight.has_value(), "sensitivity", "recipe ", choice.recipe, " leaves the weights in fp32");
@@ -195,6 +196,7 @@ Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> s
   const std::vector<Tensor> statistics = norms ? norms->statistics() : std::vector<Tensor>{};
   Meter meter(learner, samples, norms ? &*norms : nullptr);
   Sensitivity result;
+  result.methods = methods.methods;
   for (const SampleBatch& s : samples) result.samples += s.x.rows();
   result.loss = meter.base().loss;
   result.accuracy = meter.base().accuracy;
@@ -247,30 +249,38 @@ void print_sensitivity(std::ostream& out, const Sensitivity& s) {
     for (const LayerEffect& e : layer.effects) lines.push_back(effect_cells("", e));
   }
   out << "loss " << s.loss << ", accuracy " << s.accuracy << " % of " << s.samples
-      << " samples; with the weights of one layer at a time requantized:\n"
+      << " samples; with the weights of one layer at a time requantized" << detail::fitted_by(s.methods) << ":\n"
       << text_table(lines);
 }
 
+std::string detail::fitted_by(const std::vector<std::string>& methods) {
+  return methods.empty() ? "" : ", fitted by " + joined(methods);
+}
+
+Json detail::effect_json(const LayerEffect& e) {
+  return {{"recipe", e.recipe},
+          {"group", e.group ? Json(*e.group) : Json(nullptr)},
+          {"bits", e.bits},
+          {"bytes", e.bytes},
+          {"sqnr_db", std::isfinite(e.sqnr_db()) ? Json(e.sqnr_db()) : Json(nullptr)},
+          {"loss_change", e.loss_change},
+          {"accuracy_change", e.accuracy_change}};
+}
+
 std::string sensitivity_json(const Sensitivity& s) {
-  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
   Json layers = Json::array();
   for (const LayerSensitivity& layer : s.layers) {
     Json recipes = Json::array();
-    for (const LayerEffect& e : layer.effects)
-      recipes.push_back({{"recipe", e.recipe},
-                         {"group", e.group ? Json(*e.group) : Json(nullptr)},
-                         {"bits", e.bits},
-                         {"bytes", e.bytes},
-                         {"sqnr_db", number(e.sqnr_db())},
-                         {"loss_change", e.loss_change},
-                         {"accuracy_change", e.accuracy_change}});
+    for (const LayerEffect& e : layer.effects) recipes.push_back(detail::effect_json(e));
     layers.push_back({{"layer", layer.layer},
                       {"kind", layer.kind},
                       {"shape", layer.shape.dims()},
                       {"bytes", layer.bytes},
                       {"recipes", recipes}});
   }
-  return Json{{"samples", s.samples}, {"loss", s.loss}, {"accuracy", s.accuracy}, {"layers", layers}}.dump(2);
+  return Json{
+      {"samples", s.samples}, {"loss", s.loss}, {"accuracy", s.accuracy}, {"methods", s.methods}, {"layers", layers}}
+      .dump(2);
 }
 
 }  // namespace bitgrad

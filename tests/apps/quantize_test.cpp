@@ -166,6 +166,13 @@ TEST_CASE("a budget becomes rules of the run folder, and the run can be resumed 
   CHECK(contains(slurp(run + "/train.log"), "budget: 12000 bytes; the weights need"));
   CHECK(cli({"train", "--resume", run}).code == 0);
   CHECK(cli({"convert", run, "-o", temp.file("model"), "--check"}).code == 0);
+  const std::string fitted =
+      train(temp, "fitted", {"model.init_from=" + from, "quant.budget={bytes: 12 KB, methods: [gptq, bias]}"});
+  CHECK(contains(slurp(fitted + "/train.log"), "only one layer uses the recipe, fitted by gptq, bias, and their"));
+  const ProcessResult whole = cli(
+      {"check", temp.file("net.yaml"), "model.init_from=" + from, "quant.budget={bytes: 12 KB, methods: [smooth]}"});
+  CHECK(whole.code == 2);
+  CHECK(contains(whole.err + whole.out, "method smooth changes the whole model"));
   const ProcessResult r =
       cli({"train", temp.file("net.yaml"), "--out", temp.file("no"), "model.init_from=" + from, "quant.budget=100"});
   CHECK(r.code == 2);
@@ -230,6 +237,92 @@ TEST_CASE("quantize fits layers to samples with methods") {
   CHECK(text.out.find(" gptq ") < text.out.find(" clip "));
 }
 
+namespace {
+
+// quantize under a budget, its JSON.
+Json budgeted(const std::string& run, const std::string& file, const std::vector<std::string>& more) {
+  std::vector<std::string> words{"quantize", run, "-o", file, "--force", "--json", "--samples", "100"};
+  words.insert(words.end(), more.begin(), more.end());
+  const ProcessResult r = cli(words);
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  CHECK(contains(r.err, "budget: "));
+  return Json::parse(r.out);
+}
+
+// Checks that the choices have the figures of sensitivity. Returns how many were compared.
+int compare_choices(const Json& budget, const std::string& run, const std::vector<std::string>& more) {
+  std::vector<std::string> words{"sensitivity", run, "--json", "--samples", "100"};
+  words.insert(words.end(), more.begin(), more.end());
+  const ProcessResult r = cli(words);
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  const Json sensitivity = Json::parse(r.out);
+  CHECK(sensitivity.at("methods").dump() == budget.at("methods").dump());
+  int compared = 0;
+  for (size_t i = 0; i < budget.at("layers").size(); ++i) {
+    Json choice = budget.at("layers")[i];
+    choice.erase("layer");
+    for (const Json& recipe : sensitivity.at("layers")[i].at("recipes"))
+      if (recipe.at("recipe") == choice.at("recipe") && choice.at("group").dump() == "null") {
+        CHECK(recipe.dump() == choice.dump());
+        ++compared;
+      }
+  }
+  return compared;
+}
+
+}  // namespace
+
+TEST_CASE("quantize chooses bits under a budget by the methods that it then uses") {
+  TempDir temp;
+  const std::string run = train(temp, "run"), file = temp.file("model"), other = temp.file("other");
+  const std::vector<std::string> methods{"--method", "gptq,bias"}, bits{"--bits", "8,1"}, size{"--budget", "8 KB"};
+  const auto all = [](std::initializer_list<std::vector<std::string>> parts) {
+    std::vector<std::string> words;
+    for (const auto& part : parts) words.insert(words.end(), part.begin(), part.end());
+    return words;
+  };
+  const Json fitted = budgeted(run, file, all({size, bits, methods})), &budget = fitted.at("budget");
+  CHECK(budget.at("budget") == 8000);
+  CHECK(budget.at("bytes") <= 8000);
+  CHECK(budget.at("methods").dump() == Json::array({"gptq", "bias"}).dump());
+  CHECK(compare_choices(budget, run, all({bits, methods, {"--batch-norm", "0"}})) == 3);
+  CHECK(fitted.at("layers")[0].at("steps")[0].at("method") == "gptq");
+  CHECK(eval(file).at("loss") == fitted.at("after").at("loss"));
+
+  // The same model as by rules, and another one than rounding to nearest gives.
+  std::vector<std::string> rules = all({{"quantize", run, "-o", other, "--samples", "100"}, methods});
+  for (const Json& layer : budget.at("layers")) {
+    CHECK(layer.at("group").dump() == "null");
+    rules.insert(rules.end(), {"--rule", layer.at("layer").text() + "=" + layer.at("recipe").text()});
+  }
+  const ProcessResult by_rules = cli(rules);
+  INFO(by_rules.out << by_rules.err);
+  REQUIRE(by_rules.code == 0);
+  CHECK(slurp(other) == slurp(file));
+  const Json plain = budgeted(run, other, all({size, bits, {"--batch-norm", "0"}}));
+  CHECK(slurp(other) != slurp(file));
+  CHECK(plain.at("budget").at("methods").empty());
+  CHECK(plain.at("budget").at("layers")[0].at("loss_change") != budget.at("layers")[0].at("loss_change"));
+  CHECK(compare_choices(plain.at("budget"), run, all({bits, {"--batch-norm", "0"}})) == 3);
+
+  // norms renews the statistics of each measurement, as sensitivity does by itself.
+  const Json renewed = budgeted(run, other, all({size, bits, {"--method", "gptq,bias,norms"}}));
+  CHECK(compare_choices(renewed.at("budget"), run, all({bits, methods})) == 3);
+  CHECK(renewed.at("budget").at("layers")[0].at("loss_change") != budget.at("layers")[0].at("loss_change"));
+
+  const std::string before = slurp(file);
+  const ProcessResult dry = cli(all({{"quantize", run, "--dry-run", "--samples", "100"}, size, methods}));
+  INFO(dry.out << dry.err);
+  CHECK(dry.code == 0);
+  CHECK(contains(dry.out, "only one layer uses the recipe, fitted by gptq, bias, and their sums"));
+  CHECK(contains(dry.out, "layers.3  layers.3"));
+  CHECK(slurp(file) == before);
+  const ProcessResult text = cli(all({{"sensitivity", run, "--samples", "50"}, bits, methods}));
+  CHECK(contains(text.out, "one layer at a time requantized, fitted by gptq, bias:"));
+}
+
 TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
   TempDir temp;
   const std::string run = train(temp, "run", {"train.stop=20 steps"}), out = temp.file("model");
@@ -275,6 +368,20 @@ TEST_CASE("convert, quantize and sensitivity report wrong arguments") {
        2,
        "--batch-norm 0"},
       {{"quantize", temp.file("cut"), "-o", out, "--recipe", "int8wo"}, 3, "cut"},
+      {{"quantize", run, "-o", out, "--budget", "12 K"}, 2, "got '12 K', expected a whole number of bytes"},
+      {{"quantize", run, "-o", out, "--budget", "100"}, 2, "the weights need at least"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--bits", "7"}, 2, "no weight recipe has 7 bits"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--recipe", "int8wo"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--rule", "layers.0=int8wo"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--first", "int8wo"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--last", "int8wo"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--observer", "min_max"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--output-rounding", "float"}, 2, "excludes"},
+      {{"quantize", run, "-o", out, "--recipe", "int8wo", "--bits", "8"}, 2, "--budget"},
+      {{"quantize", run, "-o", out, "--budget", "12 KB", "--method", "gptq,equalize"},
+       2,
+       "method equalize changes the whole model, and here one layer is quantized at a time"},
+      {{"sensitivity", run, "--method", "gptq,smooth"}, 2, "method smooth changes the whole model"},
       {{"sensitivity", run, "--bits", "7"}, 2, "no weight recipe has 7 bits"},
       {{"sensitivity", run, "--recipe", "none"}, 2, "leaves the weights in fp32"},
       {{"sensitivity", temp.file("text")}, 3, "text"},

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "bitgrad/base/json.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
@@ -174,4 +175,76 @@ TEST_CASE("a quant.budget becomes rules before the run starts, and the run keeps
                  }),
                  "/no/such/run"));
   CHECK(resolve_budget(small_config({}, kFloat)) == small_config({}, kFloat));
+}
+
+TEST_CASE("a size of a budget is read as its key is") {
+  CHECK(budget_bytes("60 KB") == 60000);
+  CHECK(budget_bytes("64KiB") == 65536);
+  CHECK(budget_bytes("1234") == 1234);
+  CHECK(contains(error_of([&] { budget_bytes("60 K"); }),
+                 "got '60 K', expected a whole number of bytes, or a number and a unit"));
+  CHECK(contains(error_of([&] { budget_bytes("0"); }), "0 is out of range [1, 1000000000000]"));
+}
+
+TEST_CASE("the choices of a budget are measured with methods as sensitivities are") {
+  const KeepModes keep;
+  TempDir temp;
+  const std::string from = create_run_folder(small_config({}, kFloat), temp.file("float"));
+  run_all(small_config({}, kFloat), from);
+  const auto with_methods = [&](const std::string& methods) {
+    return small_config({"model.init_from=" + from,
+                         "quant.budget={bytes: 4 KB, bits: [4, 2, 1], samples: 100, methods: " + methods + "}"},
+                        kFloat);
+  };
+  const RunConfig config = with_methods("[gptq, refit]");
+  CHECK(config.quant.budget->methods == std::vector<std::string>{"gptq", "refit"});
+  CHECK(parse_config(to_yaml(config), "again") == config);
+  BudgetPlan plan;
+  const RunConfig resolved = resolve_budget(config, &plan);
+
+  const auto data = open_dataset(config, config.data.train);
+  const auto learner = load_floats(from + "/last.safetensors", float_config(config), *data);
+  const std::vector<SampleBatch> samples = first_samples(*data, 100, config.train.eval.batch, 5);
+  learner->calibrate(tensors_of(samples));
+  const std::vector<WeightChoice> choices = budget_choices(config.quant.budget->bits);
+  const Sensitivity fitted = measure_sensitivity(*learner, samples, choices, samples, {{"gptq", "refit"}}),
+                    plain = measure_sensitivity(*learner, samples, choices, samples);
+  REQUIRE(plan.layers.size() == 2);
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerEffect& got = plan.layers[i].effect;
+    for (size_t c = 0; c < choices.size(); ++c) {
+      const LayerEffect &as = fitted.layers[i].effects[c], &rounded = plain.layers[i].effects[c];
+      CHECK(as.noise != rounded.noise);  // codes that are fitted are further from the weights
+      if (as.recipe != got.recipe || as.group != got.group) continue;
+      CHECK(got.loss_change == as.loss_change);
+      CHECK(got.accuracy_change == as.accuracy_change);
+      CHECK(got.noise == as.noise);
+      CHECK(got.bytes == as.bytes);
+    }
+  }
+  CHECK(plan.methods == std::vector<std::string>{"gptq", "refit"});
+  CHECK(contains(plan.table, "samples when only one layer uses the recipe, fitted by gptq, refit, and their sums"));
+  CHECK(!contains(plan_budget(plain, 4000).table, "fitted by"));
+  const Json j = Json::parse(budget_json(plan));
+  CHECK(j.at("methods").dump() == Json::array({"gptq", "refit"}).dump());
+  CHECK(j.at("samples") == 100);
+  CHECK(j.at("layers")[1].at("layer") == "layers.2");
+  CHECK(j.at("layers")[1].at("loss_change") == plan.layers[1].effect.loss_change);
+  CHECK(Json::parse(sensitivity_json(fitted)).at("methods").dump() == j.at("methods").dump());
+  // The run keeps the choice alone, and computes its codes from masters.
+  CHECK(resolved.quant.prepare.rules.size() == 2);
+  CHECK(resolved.quant.prepare.rules[0].quant.recipe == plan.layers[0].effect.recipe);
+}
+
+TEST_CASE("methods that a budget cannot measure are errors at the budget, before anything is read") {
+  const auto refused = [](const std::string& methods) {
+    const RunConfig config =
+        small_config({"model.init_from=/no/such/run", "quant.budget={bytes: 4 KB, methods: " + methods + "}"}, kFloat);
+    CHECK_THROWS_AS(resolve_budget(config), ConfigError);
+    return error_of([&] { resolve_budget(config); });
+  };
+  for (const char* method : {"equalize", "smooth", "norms"})
+    CHECK(contains(refused(concat("[gptq, ", method, ']')),
+                   concat("method ", method, " changes the whole model, and here one layer is quantized at a time")));
+  CHECK(contains(refused("[gtpq]"), "Did you mean 'gptq'?"));
 }

@@ -163,6 +163,7 @@ struct BudgetConfig {
   std::vector<int64_t> bits{8, 4, 3, 2, 1};  // candidates
   int64_t samples = 1000;                    // samples of data.train used to measure the cost of a choice
   std::optional<int64_t> batch_norm = {};    // those that renew the statistics of norms; 0: none; nullopt: `samples`
+  std::vector<std::string> methods = {};     // fit each choice to the samples (PtqSpec, tools/ptq.h)
   SourceMark mark = {};
   friend bool operator==(const BudgetConfig&, const BudgetConfig&) = default;
 };

@@ -1,4 +1,4 @@
-// Bit allocation under a memory budget: `quant: {budget: 60 KB}`.
+// Bit allocation under a memory budget: `quant: {budget: 60 KB}`, `bitgrad quantize --budget "60 KB"`.
 //
 // The cost of a choice is its effect on a trained model when applied alone (measure_sensitivity); costs of layers add
 // up. Minimizing the sum under the budget is a multiple-choice knapsack, solved exactly (Kellerer, Pferschy, Pisinger
@@ -50,9 +50,14 @@ struct LayerSensitivity {
 };
 struct Sensitivity {
   int64_t samples = 0;
-  double loss = 0, accuracy = 0;  // of the unmodified model, accuracy in percent
+  double loss = 0, accuracy = 0;          // of the unmodified model, accuracy in percent
+  std::vector<std::string> methods = {};  // fitted each choice; empty: codes are those of the recipe
   std::vector<LayerSensitivity> layers = {};
 };
+
+// Throws Error for unknown and repeated methods, numbers out of range, and methods without a step for each layer: they
+// change several layers, so that their effect on one of them cannot be measured.
+void check_layer_methods(const PtqSpec& methods);
 
 // Applies each choice to each quantizable layer in turn and evaluates the samples in evaluation mode; the layer's input
 // quantization is unchanged. The statistics of norms are renewed on `norm_samples` (renew_norms), those of the
@@ -61,16 +66,21 @@ struct Sensitivity {
 // again before further training. `methods`: fit codes, scales and bias of each choice to the samples, as
 // quantize_with_methods does while only this layer is quantized; layers that no method fits keep the codes of the
 // recipe. Throws Error for a converted model, a recipe that does not quantize weights, `rows` with a recipe that has no
-// groups, and methods without a step for each layer.
+// groups, and what check_layer_methods throws.
 Sensitivity measure_sensitivity(Learner& learner, std::span<const SampleBatch> samples,
                                 std::span<const WeightChoice> choices, std::span<const SampleBatch> norm_samples,
                                 const PtqSpec& methods = {});
 // Table cells: layer, recipe (with group), bits, bytes, SQNR in dB, changes of loss and accuracy.
 std::vector<std::string> effect_cells(const std::string& layer, const LayerEffect& effect);
 void print_sensitivity(std::ostream& out, const Sensitivity& sensitivity);
-// {"samples", "loss", "accuracy", "layers": [{"layer", "kind", "shape", "bytes", "recipes": [{"recipe", "group",
-// "bits", "bytes", "sqnr_db", "loss_change", "accuracy_change"}]}]}
+// {"samples", "loss", "accuracy", "methods", "layers": [{"layer", "kind", "shape", "bytes", "recipes": [{"recipe",
+// "group", "bits", "bytes", "sqnr_db", "loss_change", "accuracy_change"}]}]}
 std::string sensitivity_json(const Sensitivity& sensitivity);
+
+// The choices of a budget for these bits: their recipes, and of recipes with groups also one group per row.
+std::vector<WeightChoice> budget_choices(std::span<const int64_t> bits);
+// A size such as "60 KB", as the key quant.budget.bytes reads it. Throws Error for other texts.
+int64_t budget_bytes(const std::string& text);
 
 struct BudgetChoice {
   int64_t bytes = 0;
@@ -91,6 +101,8 @@ struct BudgetPlan {
   };
   std::vector<Layer> layers = {};
   int64_t budget = 0, bytes = 0, least = 0, most = 0;  // bytes of the choices, and with the fewest and most bits
+  int64_t samples = 0;                                 // by which choices were measured
+  std::vector<std::string> methods = {};               // that fitted them
   // One line per layer with its choice, bytes and cost, followed by what uniform bits would give. Also logged (kInfo).
   std::string table = {};
 };
@@ -98,9 +110,15 @@ struct BudgetPlan {
 // whose loss change is below what few samples can resolve.
 double budget_cost(const LayerEffect& effect);
 BudgetPlan plan_budget(const Sensitivity& sensitivity, int64_t budget);
+// quant.rules with the choice of each layer.
+std::vector<QuantRuleConfig> budget_rules(const BudgetPlan& plan);
+// {"budget", "bytes", "least", "most", "samples", "methods", "layers": [{"layer", and of its choice what
+// sensitivity_json says of a recipe}]}
+std::string budget_json(const BudgetPlan& plan);
 
 // Replaces quant.budget by quant.rules with a recipe per layer: opens the run of model.init_from, measures
-// sensitivities on the first budget.samples of data.train, and plans the budget. Configurations without a budget are
+// sensitivities on the first budget.samples of data.train, with budget.methods, and plans the budget. The run then
+// computes codes from masters: of the methods only the choice remains. Configurations without a budget are
 // returned unchanged. `plan` receives the choices. Applies device.threads and run.bits to the process.
 RunConfig resolve_budget(RunConfig config, BudgetPlan* plan = nullptr);
 
