@@ -1,6 +1,9 @@
 #include "bitgrad/nn/kv_cache.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 #include "bitgrad/base/error.h"
 #include "kernels/attention.h"
@@ -26,27 +29,46 @@ std::string_view kv_kind_name(KvKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-KvCache::KvCache(const KvSpec& spec, int64_t features)
-    : spec_(spec),
-      features_(features),
-      k_(empty(spec.kind == KvKind::kFp32 && current_device().is_cpu())),
-      v_(empty(false)) {}
+KvCache::KvCache(const KvSpec& spec, int64_t features) : spec_(spec), features_(features) {
+  k_.columns = spec.kind == KvKind::kFp32 && current_device().is_cpu();
+  if (!current_device().is_cpu()) make_room(spec.positions);
+}
 
-KvCache::Side KvCache::empty(bool columns) const {
-  const auto make = [&](int64_t columns, DType dtype) {
-    return Tensor::zeros({spec_.samples, spec_.positions, columns}, dtype, MemoryKind::kKvCache);
+// A side with room for `rows` rows, which begin with those of `side`.
+KvCache::Side KvCache::resized(const Side& side, int64_t rows) const {
+  // Memory for `blocks` of `width` numbers per sample, dense, whose first ones are those of `old`.
+  const auto grown = [&](const Tensor& old, int64_t before, int64_t blocks, std::vector<int64_t> width, DType dtype) {
+    std::vector<int64_t> dims{spec_.samples, blocks};
+    dims.insert(dims.end(), width.begin(), width.end());
+    Tensor out = Tensor::zeros(Shape(std::move(dims)), dtype, MemoryKind::kKvCache);
+    if (!old.defined()) return out;
+    const int64_t block = Shape(std::move(width)).numel() * dtype.bits() / 8;
+    for (int64_t n = 0; n < spec_.samples; ++n)
+      std::memcpy(static_cast<char*>(out.data()) + n * blocks * block,
+                  static_cast<const char*>(old.data()) + n * before * block, static_cast<size_t>(before * block));
+    return out;
   };
-  Side side;
-  side.columns = columns;
-  if (columns) {
-    const int64_t blocks = (spec_.positions + kAttentionBlock - 1) / kAttentionBlock;
-    side.numbers =
-        Tensor::zeros({spec_.samples, blocks, features_, kAttentionBlock}, dtypes::fp32, MemoryKind::kKvCache);
-    return side;
+  Side out;
+  out.columns = side.columns;
+  if (side.columns) {
+    const auto blocks = [](int64_t n) { return (n + kAttentionBlock - 1) / kAttentionBlock; };
+    out.numbers = grown(side.numbers, blocks(held_), blocks(rows), {features_, kAttentionBlock}, dtypes::fp32);
+    return out;
   }
-  side.numbers = make(features_, dtype_of(spec_.kind));
-  if (spec_.kind == KvKind::kInt8) side.scales = make(maps::kv::blocks_of(features_), dtypes::fp16);
-  return side;
+  out.numbers = grown(side.numbers, held_, rows, {features_}, dtype_of(spec_.kind));
+  if (spec_.kind == KvKind::kInt8)
+    out.scales = grown(side.scales, held_, rows, {maps::kv::blocks_of(features_)}, dtypes::fp16);
+  return out;
+}
+
+void KvCache::make_room(int64_t rows) {
+  if (rows <= held_) return;
+  const int64_t wanted = std::max(rows, held_ + held_ / 4);
+  const int64_t room = std::min(spec_.positions, (wanted + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock);
+  Side k = resized(k_, room), v = resized(v_, room);
+  k_ = std::move(k);
+  v_ = std::move(v);
+  held_ = room;
 }
 
 void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) {
@@ -56,12 +78,13 @@ void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* fla
           begin, ", got ", x);
   require(first >= 0 && first + x.shape()[1] <= spec_.positions, kWhere, "rows at positions ", first, " to ",
           first + x.shape()[1] - 1, ": got a cache of ", spec_.positions, " positions");
+  make_room(first + x.shape()[1]);
   write(k_, x, begin, first, flag);
   write(v_, x, begin + features_, first, flag);
 }
 
 void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const {
-  const maps::kv::Rows rows{x.as<float>() + begin, x.cols(), x.shape()[1], spec_.positions, first, features_};
+  const maps::kv::Rows rows{x.as<float>() + begin, x.cols(), x.shape()[1], held_, first, features_};
   const int64_t pieces = spec_.samples * x.shape()[1] * maps::kv::blocks_of(features_);
   if (side.columns)
     run_map(maps::KvStoreColumns{rows, side.numbers.shape()[1], side.numbers.as<float>()},
@@ -76,10 +99,11 @@ void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t fi
 
 Tensor KvCache::read(const Side& side, int64_t rows) const {
   require(rows >= 0 && rows <= spec_.positions, kWhere, "rows: got ", rows, " of ", spec_.positions);
+  require(rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_, " have memory: no later row was stored");
   if (spec_.kind == KvKind::kFp32) return side.numbers;
   Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);
-  const maps::kv::Copied copied{rows, spec_.positions, features_, out.as<float>()};
+  const maps::kv::Copied copied{rows, held_, features_, out.as<float>()};
   if (spec_.kind == KvKind::kBf16)
     run_map(maps::KvLoadBf16{copied, side.numbers.as<uint16_t>()}, pieces, kGrain);
   else
@@ -89,8 +113,7 @@ Tensor KvCache::read(const Side& side, int64_t rows) const {
 
 int64_t KvCache::bytes() const {
   int64_t sum = 0;
-  for (const Side* side : {&k_, &v_})
-    sum += side->numbers.bytes() + (side->scales.defined() ? side->scales.bytes() : 0);
+  for (const Side* side : {&k_, &v_}) sum += side->numbers.bytes() + side->scales.bytes();
   return sum;
 }
 

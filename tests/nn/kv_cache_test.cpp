@@ -139,7 +139,7 @@ TEST_CASE("a cache reports shapes that do not fit") {
   KvCache& cache = caches.of(&key, 6);
   CHECK(&caches.of(&key, 6) == &cache);
   CHECK(caches.bytes() == cache.bytes());
-  CHECK(cache.bytes() == 2 * 2 * 4 * 6 * 2);
+  CHECK(cache.bytes() == (current_device().is_cpu() ? 0 : 2 * 2 * 4 * 6 * 2));  // the CPU's grows
   CHECK(contains(error_of([&] { caches.of(&key, 7); }), "the layer had 6 features of k, got 7"));
   const FlagWord word;
   uint32_t& flag = *word.word();
@@ -152,6 +152,35 @@ TEST_CASE("a cache reports shapes that do not fit") {
                  }),
                  "rows must be [2,t,c] fp32 with k and v of 6 features at column 0, got"));
   CHECK(contains(error_of([&] { cache.keys(5); }), "rows: got 5 of 4"));
+  if (!current_device().is_cpu()) return;
+  CHECK(contains(error_of([&] { cache.keys(3); }), "rows: got 3, but only 0 have memory: no later row was stored"));
+}
+
+TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
+  if (!current_device().is_cpu()) return;
+  const int64_t samples = 2, features = 33, positions = 700;
+  const Tensor x = random_tensor({samples, positions, 2 * features}, dtypes::fp32, 4, -3, 3);
+  // Rows stored, and rows that then have memory: whole blocks of 64, a quarter more than before, at most all.
+  const std::vector<std::pair<int64_t, int64_t>> steps{{1, 64},    {64, 64},   {65, 128},  {140, 192}, {300, 320},
+                                                       {321, 448}, {449, 576}, {600, 700}, {700, 700}};
+  for (const KvKind kind : {KvKind::kFp32, KvKind::kBf16, KvKind::kInt8}) {
+    INFO(kv_kind_name(kind));
+    KvCache cache({kind, samples, positions}, features);
+    const FlagWord word;
+    int64_t stored = 0;
+    for (const auto& [rows, room] : steps) {
+      INFO(rows << " rows");
+      cache.store(slice(Var(x), 1, stored, rows).value(), 0, stored, word.word());
+      stored = rows;
+      CHECK(off(key_rows(cache, rows), x, kind, 0, features, rows) == "");
+      CHECK(off(cache.values(rows), x, kind, features, features, rows) == "");
+      const int64_t blocks = (room + 63) / 64 * 64;
+      const int64_t bytes = kind == KvKind::kFp32   ? 4 * samples * features * (blocks + room)
+                            : kind == KvKind::kBf16 ? 2 * 2 * samples * features * room
+                                                    : 2 * samples * room * (40 + 2 * 2);
+      CHECK(cache.bytes() == bytes);
+    }
+  }
 }
 
 TEST_CASE("attention and positions go on where their sequence is") {
@@ -184,6 +213,29 @@ TEST_CASE("attention and positions go on where their sequence is") {
         }
       }
     }
+}
+
+TEST_CASE("attention has the same bits while its cache grows") {
+  const int64_t rows = 230;
+  const Tensor x = random_tensor({2, rows, 32}, dtypes::fp32, 8, -2, 2);
+  Form form;
+  form.sample = {rows, 32};
+  form.training = false;
+  const auto module = make_layer(layer("attention", {{"heads", 4}, {"kv_heads", 2}, {"rope", 30.0}}));
+  module->plan(form);
+  StepState state;
+  state.training = false;
+  module->initialize("layers.0", state);
+  const NoGrad off;
+  const Tensor all = (*module)(Var(x)).value();
+  state.sequence.caches = std::make_shared<KvCaches>(KvSpec{KvKind::kFp32, 2, 300});
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 64}, {64, 65}, {65, 140}, {140, 141}, {141, 230}}) {
+    INFO(begin << " to " << end);
+    state.sequence.first = begin;
+    const Tensor y = (*module)(slice(Var(x), 1, begin, end)).value();
+    CHECK(y.elements() == slice(Var(all), 1, begin, end).value().elements());
+  }
 }
 
 TEST_CASE("rows in the middle of a sequence need a cache, no tape, and a table that is long enough") {

@@ -18,10 +18,12 @@ std::string_view kv_kind_name(KvKind kind);  // "fp32", "bf16", "int8"
 struct KvSpec {
   KvKind kind = KvKind::kFp32;
   int64_t samples = 1;    // parallel sequences
-  int64_t positions = 0;  // capacity in rows per sequence
+  int64_t positions = 0;  // largest number of rows per sequence
 };
 
-// The cache of one attention layer. Memory of kind kv_cache on the device that was current at construction.
+// The cache of one attention layer. Memory of kind kv_cache on the device that was current at construction. On the CPU
+// it grows with the rows that are stored, in blocks of 64 and by at least a quarter; on other devices all of it exists
+// from the beginning.
 class KvCache {
  public:
   // `features` is the width of k, and of v: kv_heads * head_dim.
@@ -29,27 +31,30 @@ class KvCache {
 
   // Writes rows first .. first + t - 1 from x [samples, t, c] (fp32, dense): columns begin .. begin + features - 1 are
   // k, the next `features` columns are v. int8 only: sets kFlagNonFinite in `flag` for NaN, Inf and blocks whose scale
-  // exceeds fp16; fp32 and bf16 do not use `flag`. Throws Error for other shapes and for rows beyond spec.positions.
+  // exceeds fp16; fp32 and bf16 do not use `flag`. Throws Error for other shapes and for rows beyond spec.positions. An
+  // Error leaves the rows as they were.
   void store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag);
   // Returns [samples, s, features] fp32, s >= rows, whose first `rows` rows are valid: the cache itself for fp32,
   // otherwise a dequantized copy in workspace memory. Keys of an fp32 cache on the CPU are held as attention reads
   // them, in blocks of 64 rows, each transposed: [samples, ceil(s / 64), features, 64]. Throws Error if rows >
-  // spec.positions.
+  // spec.positions, or beyond those for which store has made room.
   Tensor keys(int64_t rows) const { return read(k_, rows); }
   Tensor values(int64_t rows) const { return read(v_, rows); }
-  int64_t bytes() const;
+  int64_t bytes() const;  // now
 
  private:
   struct Side {
-    Tensor numbers, scales;  // scales: int8 only, [samples, positions, blocks]
+    Tensor numbers, scales;  // of `held_` rows; scales: int8 only, [samples, rows, blocks]
     bool columns = false;    // in transposed blocks
   };
-  Side empty(bool columns) const;
+  void make_room(int64_t rows);
+  Side resized(const Side& side, int64_t rows) const;
   void write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const;
   Tensor read(const Side& side, int64_t rows) const;
 
   KvSpec spec_;
   int64_t features_;
+  int64_t held_ = 0;  // rows per sequence for which there is memory
   Side k_, v_;
 };
 
