@@ -59,6 +59,8 @@ class Checksum {
   uint64_t sum_ = 0;
 };
 
+constexpr uint64_t kNoIntegers = ~uint64_t{0};  // TrainState::integer_of of a converted model of other layers
+
 // Of all that the network is made from: values, scales and statistics, and the phase.
 uint64_t checksum_of(TrainState& s) {
   Checksum sum;
@@ -79,8 +81,13 @@ uint64_t checksum_of(TrainState& s) {
 
 std::shared_ptr<const inference::IntegerNetwork> evaluated_network(TrainState& s) {
   if (s.state.training || s.state.calibrating || s.state.on_forward || !s.plan) return nullptr;
-  if (s.converted && s.integer) return s.integer;
-  if (!inference::integer_rule(*s.model) || (!s.converted && !all_modules(*s.model, has_scale))) return nullptr;
+  // What a converted model is does not change: its layers are not asked again for every token.
+  if (s.converted && (s.integer || s.integer_of == kNoIntegers)) return s.integer;
+  if (!inference::integer_rule(*s.model)) {
+    if (s.converted) s.integer_of = kNoIntegers;
+    return nullptr;
+  }
+  if (!s.converted && !all_modules(*s.model, has_scale)) return nullptr;
   const uint64_t made_from = checksum_of(s);
   if (s.integer && s.integer_of == made_from) return s.integer;
   s.integer_of = made_from;

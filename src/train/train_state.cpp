@@ -165,6 +165,7 @@ void TrainState::forget_recorded() {
 
 void TrainState::plan_and_check(const PlanSpec& spec) {
   integer.reset();
+  integer_of = 0;
   const bool integers = inference::integer_rule(*model).has_value();  // throws where only some layers are
   require(device.is_cpu() || !integers, "model", "compute: integer is computed on the CPU alone. Set device.kind: cpu");
   for (const bool training : {true, false}) {
