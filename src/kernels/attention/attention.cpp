@@ -44,10 +44,11 @@ class ForwardTile {
     std::fill_n(state_, args_.shape.group() * rows_, State{});
     const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before this one
     const int64_t first = start / kAttentionBlock * kAttentionBlock;
-    if (in_place_) prefetch_block(first, keys);
+    if (in_place_ && (kv_head_ == 0 || num_threads() > 1)) prefetch_block(kv_head_, first, keys);
     for (int64_t key = first; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
-      if (in_place_ && end < keys) prefetch_block(end, keys);
+      if (in_place_ && end < keys) prefetch_block(kv_head_, end, keys);
+      if (in_place_ && end == keys && kv_head_ + 1 < args_.shape.kv_heads) prefetch_block(kv_head_ + 1, first, keys);
       const float* const columns = columns_of(key, end);
       if (!in_place_) pack_rows(heads_, v_, key, end, values_);
       const Rows<const float> values =
@@ -77,16 +78,18 @@ class ForwardTile {
   }
 
   // Keys and values of one head are pieces between those of others: no hardware expects them. They are wanted one block
-  // before they are read.
-  void prefetch_block(int64_t key, int64_t keys) const {
+  // before they are read, the first one of a head with the last one of the head before: one thread runs heads in
+  // order.
+  void prefetch_block(int64_t kv_head, int64_t key, int64_t keys) const {
     const int64_t end = std::min(key + kAttentionBlock, keys), dim = args_.shape.dim;
+    const Rows<const float> values = heads_.of_k(args_.v, sample_, kv_head);
     if (args_.shape.key_blocks > 0) {
-      const float* const columns = args_.k + args_.shape.of_key_block(sample_, kv_head_, key / kAttentionBlock);
+      const float* const columns = args_.k + args_.shape.of_key_block(sample_, kv_head, key / kAttentionBlock);
       for (int64_t c = 0; c < dim; ++c)
         for (int64_t j = 0; j < end - key; j += kLanes) __builtin_prefetch(columns + c * kAttentionBlock + j, 0, 2);
     }
     for (int64_t j = key; j < end; ++j)
-      for (int64_t c = 0; c < dim; c += kLanes) __builtin_prefetch(v_[j] + c, 0, 2);
+      for (int64_t c = 0; c < dim; c += kLanes) __builtin_prefetch(values[j] + c, 0, 2);
   }
 
   // columns: the keys from `key` on; values: their rows of v.
