@@ -121,13 +121,15 @@ Tensor detail::quantize_fused_on_device(const Quantizer& quantizer, const QuantS
 
 namespace {
 
-// quantize_dynamic to int8 by absmax with one scale per row, on the CPU: scales and codes from two reads of x. Nothing
-// is clamped, because abs x <= 127 s up to rounding, so rule clip passes everything and needs no mask. Returns an
-// undefined tensor, without a visible effect, in all other cases and if x contains NaN or Inf.
+// quantize_dynamic to int8 by absmax with one scale per row, or per group of a row, on the CPU: scales and codes from
+// two reads of x, as a matrix of such rows. Nothing is clamped, because abs x <= 127 s up to rounding, so rule clip
+// passes everything and needs no mask. Returns an undefined tensor, without a visible effect, in all other cases and if
+// x contains NaN or Inf.
 Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, const Tensor& x,
                              const QuantizeOptions& options) {
   const Granularity& g = spec.granularity;
-  if (!g.per_row() || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div ||
+  const bool groups = g.kind == Granularity::kGroup && g.axis != 0 && x.cols() % g.group == 0;
+  if (!(g.per_row() || groups) || spec.dtype != dtypes::int8 || spec.rounding != Rounding::kNearest || spec.div ||
       options.transposed || !x.contiguous() || x.numel() == 0 || !current_device().is_cpu())
     return {};
   const std::optional<kernels::RowFit> fit = quantizer.row_fit(spec);
@@ -136,15 +138,15 @@ Tensor quantize_fused_on_cpu(const Quantizer& quantizer, const QuantSpec& spec, 
     return {};
   const Tensor codes = target(spec, x, options);
   if (codes.stride() != x.cols()) return {};
-  const Tensor scales = Tensor::empty({x.rows()}, dtypes::fp32, MemoryKind::kQuantState);
   kernels::Int8OrdersArgs args;
-  args.rows = x.rows();
-  args.cols = x.cols();
+  args.cols = groups ? g.group : x.cols();
+  args.rows = x.numel() / args.cols;
+  const Tensor scales = Tensor::empty({args.rows}, dtypes::fp32, MemoryKind::kQuantState);
   args.x = x.data();
   args.bf16 = x.dtype() == dtypes::bf16;
   args.by_row.scales = scales.as<float>();
   args.by_row.codes = static_cast<int8_t*>(codes.data());
-  args.by_row.stride = codes.stride();
+  args.by_row.stride = args.cols;
   if (!kernels::quantize_int8_orders(args)) return {};
   if (options.mask != nullptr) *options.mask = Tensor();
   return codes.with_quant(std::make_shared<const QuantParams>(detail::params_with(quantizer.name(), spec, scales)));

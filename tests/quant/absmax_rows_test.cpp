@@ -1,5 +1,5 @@
-// int8 by absmax with a scale a row: codes and scales from two reads (src/quant/quantizer.cpp) are those of fit and
-// quantize_tensor, and the mask that it leaves out would have passed everything.
+// int8 by absmax with a scale per row, or per group of one: codes and scales from two reads (src/quant/quantizer.cpp)
+// are those of fit and quantize_tensor, and the mask that it leaves out would have passed everything.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -65,8 +65,9 @@ TEST_CASE("absmax a row: codes, scales and gradients are those of fit and quanti
   const RestoreIsa restore;
   for (const IsaLevel level : test::isa_levels()) {
     set_isa_cap(level);
-    for (const Granularity& g : {Granularity::token(), Granularity::channel(0), Granularity::channel(1),
-                                 Granularity::tensor(), Granularity::groups(16)})
+    for (const Granularity& g :
+         {Granularity::token(), Granularity::channel(0), Granularity::channel(1), Granularity::tensor(),
+          Granularity::groups(3), Granularity::groups(16), Granularity::groups(32), Granularity::groups(256)})
       for (const int64_t cols : {1, 7, 8, 16, 63, 64, 65, 72, 136, 2048, 2056, 5000}) {
         INFO(g << ", " << cols << " columns, level " << static_cast<int>(level));
         check(spec_of(g), rows_of(19, cols));
@@ -98,9 +99,12 @@ TEST_CASE("absmax a row: NaN and Inf raise the flag, and are an error without on
     uint32_t& flag = *word.word();
     QuantizeOptions options;
     options.flags = &flag;
-    quantize_dynamic(spec_of(Granularity::token()), x, options);
-    CHECK(flag != 0);
-    CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec_of(Granularity::token()), x); }), "NaN or Inf"));
+    for (const Granularity& g : {Granularity::token(), Granularity::groups(32)}) {
+      flag = 0;
+      quantize_dynamic(spec_of(g), x, options);
+      CHECK(flag != 0);
+      CHECK(test::contains(test::error_of([&] { quantize_dynamic(spec_of(g), x); }), "NaN or Inf"));
+    }
   }
 }
 

@@ -148,10 +148,12 @@ bool cpu::quantize_int8_orders(const Int8OrdersArgs& args) {
          "transposed output is not supported on the CPU");
   const Cut cut(args);
   const bool by_row = args.by_row.codes != nullptr, by_column = args.by_column.codes != nullptr;
-  const auto words = [](int64_t n) { return n * static_cast<int64_t>(sizeof(int32_t)); };
-  const int64_t lines = std::max<int64_t>(1, cut.chunks);
-  const Workspace row_bits(words(args.rows)), column_bits(words(by_column ? lines * args.cols : 0));
-  int32_t *const rows = row_bits.as<int32_t>(), *const columns = column_bits.as<int32_t>();
+  // Largest bit patterns and inverses of scales, of rows and of columns: the latter per chunk.
+  const int64_t lines = by_column ? std::max<int64_t>(1, cut.chunks) : 0, line = by_column ? args.cols : 0;
+  const Workspace memory((2 * args.rows + lines * line + line) * static_cast<int64_t>(sizeof(int32_t)));
+  int32_t *const rows = memory.as<int32_t>(), *const columns = rows + args.rows;
+  float *const row_inverse = reinterpret_cast<float*>(columns + lines * line), *const column_inverse =
+                                                                                   row_inverse + args.rows;
   if (cut.chunks == 0 && by_column) std::fill(columns, columns + args.cols, 0);
   parallel_for(cut.chunks, [&](int64_t k) {
     find_largest(args, cut, k, by_row ? rows : nullptr, by_column ? columns + k * args.cols : nullptr);
@@ -159,16 +161,14 @@ bool cpu::quantize_int8_orders(const Int8OrdersArgs& args) {
   if (by_column)
     for (int64_t k = 1; k < cut.chunks; ++k)
       for (int64_t c = 0; c < args.cols; ++c) columns[c] = std::max(columns[c], columns[k * args.cols + c]);
-  const Workspace row_inverse(words(args.rows)), column_inverse(words(args.cols));
   bool finite = true;
-  if (by_row) finite &= scales_of(rows, args.rows, args.by_row.scales, row_inverse.as<float>());
-  if (by_column) finite &= scales_of(columns, args.cols, args.by_column.scales, column_inverse.as<float>());
+  if (by_row) finite &= scales_of(rows, args.rows, args.by_row.scales, row_inverse);
+  if (by_column) finite &= scales_of(columns, args.cols, args.by_column.scales, column_inverse);
   if (!finite) {
     if (args.flags != nullptr) *args.flags |= kFlagNonFinite;
     return false;
   }
-  parallel_for(cut.chunks,
-               [&](int64_t k) { write_codes(args, cut, k, row_inverse.as<float>(), column_inverse.as<float>()); });
+  parallel_for(cut.chunks, [&](int64_t k) { write_codes(args, cut, k, row_inverse, column_inverse); });
   return true;
 }
 
