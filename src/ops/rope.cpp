@@ -1,4 +1,5 @@
 // Rotary positions: each pair of elements of a head is rotated by an angle that depends on its position.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -28,6 +29,18 @@ double frequency(int64_t pair, const RopeOptions& o) {
   if (turns < o.low) return f / o.factor;
   const double smooth = (turns - o.low) / (o.high - o.low);
   return (1 - smooth) * f / o.factor + smooth * f;
+}
+
+// One head of fp32 on the CPU, as maps::TurnedPairs, without a choice per number, so that it becomes vectors.
+template <bool kBack, bool kInterleaved>
+void turn_head(int64_t half, const float* __restrict x, const float* __restrict cosines, float* __restrict y) {
+  const int64_t step = kInterleaved ? 2 : 1, apart = kInterleaved ? 1 : half;
+  for (int64_t c = 0; c < half; ++c) {
+    const float cosine = cosines[c], sine = cosines[half + c], turn = kBack ? -sine : sine;
+    const float a = x[c * step], b = x[c * step + apart];
+    y[c * step] = a * cosine - b * turn;
+    y[c * step + apart] = b * cosine + a * turn;
+  }
 }
 
 struct Rope {
@@ -70,11 +83,27 @@ struct Rope {
     return {x.shape()[1], x.cols() / s.options.dim, s.rotated, s.options.dim, s.first, s.options.interleaved,
             back,         s.table.as<float>(),      places};
   }
+  static void turn_rows(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
+    const int64_t dim = s.options.dim, cols = x.cols(), turned = s.rotated * dim, rows = x.shape()[1];
+    const auto head = s.options.interleaved ? (back ? turn_head<true, true> : turn_head<false, true>)
+                                            : (back ? turn_head<true, false> : turn_head<false, false>);
+    const float *const from = x.as<float>(), *const table = s.table.as<float>();
+    float* const to = y.as<float>();
+    parallel_ranges(x.rows(), rows_per_task(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const float* const cosines = table + (s.first + r % rows) * dim;
+        for (int64_t c = 0; c < turned; c += dim) head(dim / 2, from + r * cols + c, cosines, to + r * cols + c);
+        std::copy_n(from + r * cols + turned, cols - turned, to + r * cols + turned);
+      }
+    });
+  }
   static void turn(const Saved& s, const Tensor& x, const Tensor& y, bool back) {
     const int64_t heads = x.numel() / s.options.dim, grain = std::max<int64_t>(1, kMapGrain / s.options.dim);
     if (x.dtype() == dtypes::fp64)
       return run_map(maps::RopeFp64{pairs(s, x, back, maps::DoublePlaces{x.as<double>(), y.as<double>()})}, heads,
                      grain);
+    if (x.dtype() == dtypes::fp32 && y.dtype() == dtypes::fp32 && current_device().is_cpu())
+      return turn_rows(s, x, y, back);
     const maps::FloatPlaces places{x.data(), y.data(), x.dtype() == dtypes::bf16, y.dtype() == dtypes::bf16};
     run_map(maps::RopeValues{pairs(s, x, back, places)}, heads, grain);
   }

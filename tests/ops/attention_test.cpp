@@ -310,27 +310,44 @@ TEST_CASE("scores of any size leave finite rows, and a NaN stays in the rows tha
 }
 
 TEST_CASE("rope turns pairs by angles of the position") {
-  for (const bool interleaved : {false, true})
-    for (const int64_t first : {0, 5}) {
-      const RopeOptions options{.dim = 6, .base = 100, .interleaved = interleaved};
-      const Tensor x = random_tensor({2, 3, 12}, dtypes::fp32, 4), table = rope_table(8, options);
-      const Tensor y = rope(x, table, options, first).value();
-      for (int64_t n = 0; n < 2; ++n)
-        for (int64_t t = 0; t < 3; ++t)
-          for (int64_t h = 0; h < 2; ++h)
-            for (int64_t i = 0; i < 3; ++i) {
-              const double angle = static_cast<double>(first + t) * std::pow(100.0, -2.0 * static_cast<double>(i) / 6);
-              const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
-              const float* const in = x.as<float>() + (n * 3 + t) * 12 + h * 6;
-              const float* const out = y.as<float>() + (n * 3 + t) * 12 + h * 6;
-              const int64_t a = interleaved ? 2 * i : i, b = interleaved ? a + 1 : i + 3;
-              CHECK(out[a] == in[a] * cosine - in[b] * sine);
-              CHECK(out[b] == in[b] * cosine + in[a] * sine);
-            }
-      const Tensor part = rope(x, table, options, first, 1).value();
-      for (int64_t i = 0; i < x.numel(); ++i)
-        CHECK(part.as<float>()[i] == (i % 12 < 6 ? y.as<float>()[i] : x.as<float>()[i]));
-    }
+  for (const int64_t dim : {6, 40})
+    for (const bool interleaved : {false, true})
+      for (const int64_t first : {0, 5}) {
+        const RopeOptions options{.dim = dim, .base = 100, .interleaved = interleaved};
+        const int64_t half = dim / 2, cols = 2 * dim;
+        const Tensor x = random_tensor({2, 3, cols}, dtypes::fp32, 4), table = rope_table(8, options);
+        const Tensor y = rope(x, table, options, first).value();
+        for (int64_t row = 0; row < 6; ++row)
+          for (int64_t i = 0; i < dim; ++i) {
+            const int64_t pair = i % half;
+            const double angle = static_cast<double>(first + row % 3) *
+                                 std::pow(100.0, -2.0 * static_cast<double>(pair) / static_cast<double>(dim));
+            const auto cosine = static_cast<float>(std::cos(angle)), sine = static_cast<float>(std::sin(angle));
+            const float* const in = x.as<float>() + row * cols + i / half * dim;
+            const float* const out = y.as<float>() + row * cols + i / half * dim;
+            const int64_t a = interleaved ? 2 * pair : pair, b = interleaved ? a + 1 : pair + half;
+            CHECK(out[a] == in[a] * cosine - in[b] * sine);
+            CHECK(out[b] == in[b] * cosine + in[a] * sine);
+          }
+        const Tensor part = rope(x, table, options, first, 1).value();
+        for (int64_t i = 0; i < x.numel(); ++i)
+          CHECK(part.as<float>()[i] == (i % cols < dim ? y.as<float>()[i] : x.as<float>()[i]));
+      }
+}
+
+TEST_CASE("the gradient of rope turns back, bit for bit") {
+  for (const bool interleaved : {false, true}) {
+    const RopeOptions options{.dim = 40, .base = 100, .interleaved = interleaved};
+    const Tensor x = random_tensor({1, 3, 120}, dtypes::fp32, 4), table = rope_table(8, options);
+    Tensor mirrored = rope_table(8, options);  // sines of the opposite sign
+    for (int64_t i = 0; i < mirrored.numel(); ++i)
+      if (i % 40 >= 20) mirrored.as<float>()[i] = -mirrored.as<float>()[i];
+    AccumulateSink sink;
+    Tape tape;
+    const Var y = rope(tape.leaf(Tensor::zeros(x.shape(), dtypes::fp32), &sink, dtypes::fp32), table, options, 2, 2);
+    tape.backward({y}, {x});
+    CHECK((bits_of(sink.grad()) == bits_of(rope(Var(x), mirrored, options, 2, 2).value())));
+  }
 }
 
 TEST_CASE("the scaled frequencies of Llama 3.1 leave short waves alone and divide long ones") {
