@@ -285,7 +285,6 @@ void Writer::sign_weights(const Node& node, const inference::Product& op, const 
 void Writer::gathers_signs(const inference::Product& op) {
   window_words_ = std::max(window_words_, words_of(op) * (zeros_outside(op) ? 2 : 1));
   need("gather_signs", kGather);
-  need("masks", kMasks);
 }
 
 std::string Writer::signs_function(const Node& node, const inference::Product& op) {
@@ -300,6 +299,7 @@ std::string Writer::signs_function(const Node& node, const inference::Product& o
     twice = concat("d + (two ? ", replaced(differ, "window", "window + n"), " : d)");
   }
   gathers_signs(op);
+  need("masks", kMasks);
   unrolled ? need(concat("differ_", n), differ_n(n)) : need("differ", differ_any());
   std::string text = replaced(kSignsToSigns, "NAME", name);
   text = replaced(text, "WORDS", unrolled ? std::to_string(n) : "(c->kh * c->kw * c->c + 31) / 32");

@@ -51,7 +51,7 @@ TEST_CASE("bench_ptq measures lists of methods on the samples that quantize fits
   CHECK(std::abs(row.at("test_loss").get<double>() - loss) < 1e-5 * loss);  // kernels may differ
 }
 
-TEST_CASE("bench_ptq gives no accuracy where there are no classes") {
+TEST_CASE("bench_ptq gives an accuracy for classes alone") {
   TempDir temp;
   std::ofstream csv(temp.file("line.csv"));
   csv << "a,b,y\n";
