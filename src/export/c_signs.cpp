@@ -309,7 +309,8 @@ std::string Writer::signs_function(const Node& node, const inference::Product& o
 
 std::string Writer::codes_function(const Node& node, const inference::Product& op) {
   const Held x = held(node.inputs[0]);
-  const std::string type = x == Held::kInt8 ? "int8" : "uint8", name = type + "_to_signs";
+  const std::string type = x == Held::kInt8 ? "int8" : "uint8";
+  std::string name = type + "_to_signs";
   table_words_ = std::max(table_words_, words_of(op) * 256);
   need("fill_table", kTable);
   need(name, replaced(replaced(kCodesToSigns, "NAME", type), "TYPE", type_of(x)));
@@ -342,6 +343,7 @@ bool Writer::signs_to_signs(const Node& node, const inference::Product& op) {
     return true;
   }
   std::vector<uint32_t> start;
+  start.reserve(at.size());
   for (const int64_t each : at)
     start.push_back(0U - static_cast<uint32_t>(std::clamp(each, -most, most + 1)) * 0x10001U);
   array("uint32_t", concat("t", now_), start);

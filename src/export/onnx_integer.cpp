@@ -49,7 +49,7 @@ std::string bounded(GraphBuilder& g, const std::string& x, int64_t lo, int64_t h
   return g.add("Clip", {x, g.integers({lo + kShift}, {}, Type::kUint8), g.integers({hi + kShift}, {}, Type::kUint8)});
 }
 
-std::string reshaped(GraphBuilder& g, const std::string& x, std::vector<int64_t> dims) {
+std::string reshaped(GraphBuilder& g, const std::string& x, const std::vector<int64_t>& dims) {
   return g.add("Reshape", {x, g.integers(dims, {std::ssize(dims)})});
 }
 std::vector<int64_t> any_samples(const Shape& sample) {
@@ -204,6 +204,7 @@ OnnxValue qdq_product(GraphBuilder& g, const Stage& s) {
 
 std::string table(GraphBuilder& g, const std::string& x, const std::array<int8_t, 256>& table) {
   std::vector<int64_t> numbers;
+  numbers.reserve(table.size());
   for (const int8_t code : table) numbers.push_back(code + kShift);
   return g.add("Gather", {g.integers(numbers, {std::ssize(numbers)}, Type::kUint8), g.cast(x, Type::kInt32)});
 }

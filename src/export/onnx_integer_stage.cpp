@@ -13,6 +13,7 @@ constexpr int kFraction = 31;
 std::string each(GraphBuilder& g, const std::vector<FixedPoint>& multipliers,
                  const std::function<int64_t(FixedPoint)>& number) {
   std::vector<int64_t> x;
+  x.reserve(multipliers.size());
   for (const FixedPoint f : multipliers) x.push_back(number(f));
   return per_channel(g, std::move(x), Type::kInt64);
 }
@@ -50,7 +51,7 @@ std::string high_half(GraphBuilder& g, std::string sums, const std::vector<Fixed
 std::string requantized(GraphBuilder& g, std::string sums, const std::vector<FixedPoint>& multipliers,
                         OutputRounding rule) {
   if (rule == OutputRounding::kSingle) return single(g, sums, multipliers);
-  const std::string h = high_half(g, std::move(sums), multipliers);
+  std::string h = high_half(g, std::move(sums), multipliers);
   if (std::all_of(multipliers.begin(), multipliers.end(), [](FixedPoint f) { return f.e >= 0; })) return h;
   const std::string half =
       each(g, multipliers, [](FixedPoint f) { return f.e < 0 ? int64_t{1} << (-f.e - 1) : int64_t{0}; });

@@ -176,7 +176,7 @@ TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
       CHECK(off(cache.values(rows), x, kind, features, features, rows) == "");
       const int64_t blocks = (room + 63) / 64 * 64;
       const int64_t bytes = kind == KvKind::kFp32   ? 4 * samples * features * (blocks + room)
-                            : kind == KvKind::kBf16 ? 2 * 2 * samples * features * room
+                            : kind == KvKind::kBf16 ? int64_t{4} * samples * features * room
                                                     : 2 * samples * room * (40 + 2 * 2);
       CHECK(cache.bytes() == bytes);
     }

@@ -184,7 +184,10 @@ class Files {
       const std::string bytes = slurp(one.base + ".y");
       REQUIRE(bytes.size() == one.outputs.size() * sizeof(float));
       for (size_t i = 0; i < one.outputs.size(); ++i)
-        out[one.name] += std::memcmp(bytes.data() + i * sizeof(float), &one.outputs[i], sizeof(float)) != 0 ? 1 : 0;
+        out[one.name] += bytes.compare(i * sizeof(float), sizeof(float),
+                                       std::string(reinterpret_cast<const char*>(&one.outputs[i]), sizeof(float))) != 0
+                             ? 1
+                             : 0;
     }
     return out;
   }

@@ -250,9 +250,9 @@ TEST_CASE("scalings report what they were measured on, and their time") {
     const Net net(layers);
     const std::vector<PtqLayer> all =
         quantize_with_methods(*net.learner, *net.reference, recipe("w4a8"), {{method}}, net.samples, {});
-    const auto at = std::find_if(all.begin(), all.end(), [&](const PtqLayer& l) {
-      return !l.steps.empty() && l.layer.ends_with(std::string("-> ") + reader);
-    });
+    const std::string end = std::string("-> ") + reader;
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&end](const PtqLayer& l) { return !l.steps.empty() && l.layer.ends_with(end); });
     REQUIRE(at != all.end());
     CHECK(at->rows == rows);
     CHECK(at->inputs == inputs);
