@@ -171,8 +171,11 @@ BudgetPlan plan_bits(const QuantizeOptions& options, const WantedBudget& wanted,
 std::vector<PtqLayer> quantize(const QuantizeOptions& options, Learner& learner, Learner* reference,
                                const PrepareSpec& spec, std::span<const SampleBatch> samples,
                                std::span<const SampleBatch> norm_samples) {
-  if (reference != nullptr)
-    return quantize_with_methods(learner, *reference, spec, options.methods, samples, norm_samples);
+  if (reference != nullptr) {
+    PtqSpec methods = options.methods;
+    methods.must_fit = options.budget.empty();  // its measurement has used them; the choice may need none
+    return quantize_with_methods(learner, *reference, spec, methods, samples, norm_samples);
+  }
   quantize_after_training(learner, spec, samples, norm_samples);
   return {};
 }

@@ -160,7 +160,7 @@ std::string Writer::header() const {
 }
 
 std::string Writer::source(const std::string& header_name) const {
-  std::string out = c_head(header_name) + c_common(rounds_);
+  std::string out = c_head(header_name) + c_common(/*bits=*/bytes_.empty(), rounds_);
   constexpr const char* kPools[] = {"floats", "sums", "codes", "ucodes", "words"};
   for (size_t i = 0; i < 5; ++i)
     if (plan_.pool[i] > 0)

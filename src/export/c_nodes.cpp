@@ -110,7 +110,7 @@ void Writer::write(const Node& node, const inference::Pointwise& op) {
 void Writer::write(const Node& node, const inference::MaxPool& op) {
   const PoolOptions& o = op.options;
   const Shape& in = graph_[node.inputs[0]].form.sample;
-  if (held(own()) == Held::kBits) return pool_signs(node, op);
+  if (held(own()) == Held::kBits && held(node.inputs[0]) == Held::kBits) return pool_signs(node, op);
   const std::string type = held(own()) == Held::kFloat ? "float" : "int32_t";
   const std::string value = concat("(", type, ")", load(node.inputs[0], concat("y * ", in[1], " + x"), "j"));
   const std::string text = concat(

@@ -75,10 +75,13 @@ std::string c_head(const std::string& header) {
          "#elif defined(__GNUC__)\n#pragma GCC optimize(\"fp-contract=off\")\n#endif\n\n";
 }
 
-std::string c_common(bool rounds) {
-  std::string out =
-      "static uint32_t bits_of(float f) {\n  union {\n    float f;\n    uint32_t bits;\n  } x;\n  x.f = f;\n"
-      "  return x.bits;\n}\n\n"
+std::string c_common(bool bits, bool rounds) {
+  std::string out;
+  if (bits || rounds)
+    out +=
+        "static uint32_t bits_of(float f) {\n  union {\n    float f;\n    uint32_t bits;\n  } x;\n  x.f = f;\n"
+        "  return x.bits;\n}\n\n";
+  out +=
       "/* A product: an image [h,w,c], windows of kh x kw pixels at oh * ow places, o outputs; a vector is one pixel. "
       "*/\n"
       "struct conv {\n  int32_t h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, groups, pad;\n};\n\n";

@@ -65,8 +65,8 @@ struct WeightForm {
 
 // Everything before the functions: includes, and guards against contracted or wider arithmetic.
 std::string c_head(const std::string& header);
-// Definitions of struct conv, the bits of a float, and rounding.
-std::string c_common(bool rounds);
+// Definitions of struct conv and, where they are read, the bits of a float and rounding.
+std::string c_common(bool bits, bool rounds);
 std::string type_of(Held held);  // "float", "int8_t", ...
 
 class Writer {

@@ -78,7 +78,8 @@ void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* fla
           begin, ", got ", x);
   require(first >= 0 && first + x.shape()[1] <= spec_.positions, kWhere, "rows at positions ", first, " to ",
           first + x.shape()[1] - 1, ": got a cache of ", spec_.positions, " positions");
-  make_room(first + x.shape()[1]);
+  make_room(std::max<int64_t>(1, first + x.shape()[1]));
+  if (x.shape()[1] == 0) return;
   write(k_, x, begin, first, flag);
   write(v_, x, begin + features_, first, flag);
 }
@@ -99,7 +100,7 @@ void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t fi
 
 Tensor KvCache::read(const Side& side, int64_t rows) const {
   require(rows >= 0 && rows <= spec_.positions, kWhere, "rows: got ", rows, " of ", spec_.positions);
-  require(rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_, " have memory: no later row was stored");
+  require(held_ > 0 && rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_, " have memory: no later row was stored");
   if (spec_.kind == KvKind::kFp32) return side.numbers;
   Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);

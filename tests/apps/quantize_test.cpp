@@ -311,6 +311,10 @@ TEST_CASE("quantize chooses bits under a budget by the methods that it then uses
   CHECK(compare_choices(renewed.at("budget"), run, all({bits, methods})) == 3);
   CHECK(renewed.at("budget").at("layers")[0].at("loss_change") != budget.at("layers")[0].at("loss_change"));
 
+  // A choice that a method fits no layer of: the measurement used it, and its steps say so.
+  const Json unused = budgeted(run, other, all({{"--budget", "3600"}, bits, {"--method", "gptq,adaround"}}));
+  for (const Json& layer : unused.at("layers")) CHECK(layer.at("steps")[1].contains("refused"));
+
   const std::string before = slurp(file);
   const ProcessResult dry = cli(all({{"quantize", run, "--dry-run", "--samples", "100"}, size, methods}));
   INFO(dry.out << dry.err);

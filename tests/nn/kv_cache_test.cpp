@@ -167,6 +167,9 @@ TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
     INFO(kv_kind_name(kind));
     KvCache cache({kind, samples, positions}, features);
     const FlagWord word;
+    CHECK(contains(error_of([&] { cache.keys(0); }), "rows: got 0, but only 0 have memory"));
+    cache.store(Tensor::empty({samples, 0, 2 * features}, dtypes::fp32), 0, 0, word.word());  // no row
+    CHECK(cache.values(0).shape()[2] == features);
     int64_t stored = 0;
     for (const auto& [rows, room] : steps) {
       INFO(rows << " rows");

@@ -158,6 +158,13 @@ TEST_CASE("Products of one bit in C give our outputs for all widths, paddings an
        "false}}, " +
            next + "{max_pool: {size: 2}}, {flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
        quant},
+      {"signs that a pool and a sum of values read",
+       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, {conv2d: {out: 40, kernel: 3, "
+       "stride: 2, bias: false}}, " +
+           next + "{residual: {body: [{max_pool: {size: 3, stride: 1, padding: 1}}, {conv2d: {out: 40, kernel: 3, " +
+           "padding: 1, bias: false}}, {batch_norm: {}}], shortcut: [{dequantize: {}}]}}, " + q +
+           "{flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+       quant},
   };
   for (const bool turned : {false, true}) {
     std::vector<std::string> command{"cc",
@@ -180,7 +187,8 @@ TEST_CASE("Products of one bit in C give our outputs for all widths, paddings an
       CHECK(all.back().exact);
       const std::string source = slurp(temp.file(all.back().name + ".c"));
       CHECK(contains(source, "static int32_t gather_signs"));
-      CHECK(contains(source, concat("static void ", all.size() == 3 ? "uint8" : "int8", "_to_signs")));
+      if (all.size() <= 3)
+        CHECK(contains(source, concat("static void ", all.size() == 3 ? "uint8" : "int8", "_to_signs")));
       command.push_back(temp.file(all.back().name + ".c"));
     }
     const ProcessResult compiled = run_program(command);

@@ -38,6 +38,7 @@ struct PtqSpec {
   std::vector<std::string> methods = {};  // of ptq_method_names(), in the order in which they run on each layer
   double damp = 0.01;    // gptq: part of the mean of the Hessian's diagonal that is added to it, 1e-6 to 1
   int64_t rows = 32768;  // inputs of a layer that are used at most; a convolution has one per pixel
+  bool must_fit = true;  // a method that fits no layer is an Error; false: its steps say why
 };
 // What a method did to a layer. Errors are means of |y - y_float|^2 over the samples, y the output of the layer with
 // all layers before it quantized, relative to the variance of y_float.
@@ -59,8 +60,8 @@ std::vector<std::string> ptq_method_names();
 void check_ptq(const PtqSpec& spec);
 // quantize_after_training with methods. `reference` holds the same float model; it stays in floats and is what layers
 // are fitted to. Layers are fitted in the order of evaluation. Method norms renews the statistics of batch norm of both
-// on `norm_samples`, then those of the quantized model. Throws what these throw, and Error for a method that fits no
-// layer.
+// on `norm_samples`, then those of the quantized model. Throws what these throw, and, if ptq.must_fit, Error for a
+// method that fits no layer.
 std::vector<PtqLayer> quantize_with_methods(Learner& learner, Learner& reference, const PrepareSpec& spec,
                                             const PtqSpec& ptq, std::span<const SampleBatch> samples,
                                             std::span<const SampleBatch> norm_samples);

@@ -308,7 +308,7 @@ std::vector<PtqLayer> quantize_with_methods(Learner& learner, Learner& reference
   quantize_after_training(learner, spec, samples, {});
   detail::Walk walk(learner, reference, ptq, samples);
   for (const auto& at : detail::layers_in_order(learner, samples.front().x)) layers.push_back(walk.fit(at));
-  detail::require_used(layers, ptq);
+  if (ptq.must_fit) detail::require_used(layers, ptq);
   for (const std::string& name : ptq.methods) detail::find_ptq_method(name).finish(learner, norm_samples);
   return layers;
 }
