@@ -2,6 +2,8 @@
 #pragma once
 
 #include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -9,10 +11,17 @@
 
 namespace bitgrad::test {
 
+// Of a file system in memory if there is one with 1 GiB to spare, otherwise of the disk: for thousands of small files.
+inline std::filesystem::path memory_or_disk() {
+  struct statvfs memory = {};
+  const bool room = ::statvfs("/dev/shm", &memory) == 0 && memory.f_bavail * memory.f_frsize >= (uint64_t{1} << 30);
+  return room && ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
+}
+
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "bitgrad-test-XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& in = std::filesystem::temp_directory_path()) {
+    std::string pattern = (in / "bitgrad-test-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a directory for the test");
     path_ = pattern;
   }

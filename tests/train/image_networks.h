@@ -152,7 +152,7 @@ class ImageFolder {
     std::ofstream(folder_.file(name), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
-  TempDir folder_;
+  TempDir folder_{memory_or_disk()};
 };
 
 }  // namespace bitgrad::test

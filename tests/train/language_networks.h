@@ -103,7 +103,7 @@ class LanguageFolder {
   }
 
  private:
-  TempDir folder_;
+  TempDir folder_{memory_or_disk()};
 };
 
 }  // namespace bitgrad::test

@@ -232,7 +232,7 @@ class PromiseFolder {
     write(name, std::string(bytes.begin(), bytes.end()));
   }
   void write(const std::string& name, const std::string& text) const { std::ofstream(file(name)) << text; }
-  TempDir folder_;
+  TempDir folder_{memory_or_disk()};
   ImageFolder images_;
   LanguageFolder text_;
 };
