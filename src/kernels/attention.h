@@ -28,8 +28,8 @@ struct AttentionShape {
   // Floats between rows: q_step of q and gq, kv_step of k, v, gk and gv; 0: dense, heads * dim or kv_heads * dim.
   int64_t q_step = 0, kv_step = 0;
   float scale = 1;
-  // Forward on the CPU: k lies as the scores read it, [samples, key_blocks, kv_heads * dim, 64], blocks of 64 keys,
-  // each transposed. 0: rows, as v.
+  // Forward on the CPU: k and v are in blocks of 64 keys, [samples, key_blocks, kv_heads, dim, 64], k as the scores
+  // read it, and [samples, key_blocks, kv_heads, 64, dim]. 0: both in rows.
   int64_t key_blocks = 0;
   float softcap = 0;  // above 0: a scaled score s becomes softcap * tanh(s / softcap)
   // Optional, [samples, rows], ascending within a sample: row i sees only keys starts[i] .. first + i, at least one
@@ -57,8 +57,8 @@ struct AttentionShape {
   BITGRAD_HD int64_t of_k(int64_t sample, int64_t kv_head, int64_t key) const {
     return (sample * (kv_rows == 0 ? keys : kv_rows) + key) * (kv_step == 0 ? kv_heads * dim : kv_step) + kv_head * dim;
   }
-  // Where key 64 * block lies in k of blocks; its next number is 64 floats further, the next key 1.
-  BITGRAD_HD int64_t of_key_block(int64_t sample, int64_t kv_head, int64_t block) const {
+  // Where the 64 keys and values of a block begin in k and v of blocks.
+  BITGRAD_HD int64_t of_block(int64_t sample, int64_t kv_head, int64_t block) const {
     return ((sample * key_blocks + block) * kv_heads + kv_head) * dim * kAttentionBlock;
   }
   BITGRAD_HD int64_t of_gk(int64_t sample, int64_t kv_head, int64_t key) const {
@@ -92,7 +92,7 @@ struct AttentionDropout {
 struct AttentionArgs {
   AttentionShape shape;
   const float* q = nullptr;                // [samples, rows, heads, dim]
-  const float *k = nullptr, *v = nullptr;  // [samples, kv_rows, kv_heads, dim]
+  const float *k = nullptr, *v = nullptr;  // [samples, kv_rows, kv_heads, dim], or blocks
   float* y = nullptr;                      // [samples, rows, heads, dim], dense
   float* log_sum = nullptr;                // optional, [samples, heads, rows]: maximum + log(sum)
   AttentionDropout dropout = {};

@@ -29,8 +29,13 @@ std::string_view kv_kind_name(KvKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-KvCache::KvCache(const KvSpec& spec, int64_t features) : spec_(spec), features_(features) {
-  k_.columns = spec.kind == KvKind::kFp32 && current_device().is_cpu();
+KvCache::KvCache(const KvSpec& spec, int64_t features, int64_t heads)
+    : spec_(spec),
+      features_(features),
+      heads_(heads),
+      blocks_(spec.kind == KvKind::kFp32 && current_device().is_cpu()) {
+  require(heads >= 1 && features % heads == 0, kWhere, "got ", features, " features of ", heads,
+          " heads, expected a multiple");
   if (!current_device().is_cpu()) make_room(spec.positions);
 }
 
@@ -49,10 +54,10 @@ KvCache::Side KvCache::resized(const Side& side, int64_t rows) const {
     return out;
   };
   Side out;
-  out.columns = side.columns;
-  if (side.columns) {
+  if (blocks_) {
     const auto blocks = [](int64_t n) { return (n + kAttentionBlock - 1) / kAttentionBlock; };
-    out.numbers = grown(side.numbers, blocks(held_), blocks(rows), {features_, kAttentionBlock}, dtypes::fp32);
+    const std::vector<int64_t> keys{features_, kAttentionBlock}, values{heads_, kAttentionBlock, features_ / heads_};
+    out.numbers = grown(side.numbers, blocks(held_), blocks(rows), &side == &k_ ? keys : values, dtypes::fp32);
     return out;
   }
   out.numbers = grown(side.numbers, held_, rows, {features_}, dtype_of(spec_.kind));
@@ -80,17 +85,25 @@ void KvCache::store(const Tensor& x, int64_t begin, int64_t first, uint32_t* fla
           first + x.shape()[1] - 1, ": got a cache of ", spec_.positions, " positions");
   make_room(std::max<int64_t>(1, first + x.shape()[1]));
   if (x.shape()[1] == 0) return;
+  if (blocks_) return write_blocks(x, begin, first);
   write(k_, x, begin, first, flag);
   write(v_, x, begin + features_, first, flag);
+}
+
+void KvCache::write_blocks(const Tensor& x, int64_t begin, int64_t first) const {
+  const int64_t blocks = k_.numbers.shape()[1], pieces = spec_.samples * maps::kv::blocks_of(features_);
+  const auto rows = [&](int64_t at) {
+    return maps::kv::Rows{x.as<float>() + at, x.cols(), x.shape()[1], held_, first, features_};
+  };
+  run_map(maps::KvStoreColumns{rows(begin), blocks, k_.numbers.as<float>()}, pieces, 1);
+  run_map(maps::KvStoreHeads{rows(begin + features_), blocks, features_ / heads_, v_.numbers.as<float>()},
+          pieces * x.shape()[1], kGrain);
 }
 
 void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const {
   const maps::kv::Rows rows{x.as<float>() + begin, x.cols(), x.shape()[1], held_, first, features_};
   const int64_t pieces = spec_.samples * x.shape()[1] * maps::kv::blocks_of(features_);
-  if (side.columns)
-    run_map(maps::KvStoreColumns{rows, side.numbers.shape()[1], side.numbers.as<float>()},
-            spec_.samples * maps::kv::blocks_of(features_), 1);
-  else if (spec_.kind == KvKind::kFp32)
+  if (spec_.kind == KvKind::kFp32)
     run_map(maps::KvStoreFp32{rows, side.numbers.as<float>()}, pieces, kGrain);
   else if (spec_.kind == KvKind::kBf16)
     run_map(maps::KvStoreBf16{rows, side.numbers.as<uint16_t>()}, pieces, kGrain);
@@ -123,9 +136,9 @@ KvCaches::KvCaches(const KvSpec& spec) : spec_(spec) {
           " positions, expected at least 1 of each");
 }
 
-KvCache& KvCaches::of(const void* layer, int64_t features) {
+KvCache& KvCaches::of(const void* layer, int64_t features, int64_t heads) {
   auto at = caches_.find(layer);
-  if (at == caches_.end()) at = caches_.emplace(layer, Entry{features, KvCache(spec_, features)}).first;
+  if (at == caches_.end()) at = caches_.emplace(layer, Entry{features, KvCache(spec_, features, heads)}).first;
   require(at->second.features == features, kWhere, "the layer had ", at->second.features, " features of k, got ",
           features);
   return at->second.cache;

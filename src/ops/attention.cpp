@@ -28,29 +28,36 @@ void check_options(const AttentionOptions& o) {
 
 constexpr int64_t kBlock = kernels::kAttentionBlock;
 
-// Whether k is held in transposed blocks of keys, as a cache keeps them.
+// Whether k is held in transposed blocks of keys, and v in blocks of rows, as a cache keeps them.
 bool in_blocks(const Tensor& k) { return k.shape().rank() == 4; }
+// Rows of v, in blocks or not.
+int64_t keys_of(const Tensor& v) { return v.shape().rank() == 5 ? v.shape()[1] * kBlock : v.shape()[1]; }
+
+void check_blocks(const Tensor& q, const Tensor& k, const Tensor& v, int64_t kv_heads, int64_t dim) {
+  const int64_t samples = q.shape()[0], blocks = k.shape()[1];
+  const Shape keys{samples, blocks, kv_heads * dim, kBlock}, values{samples, blocks, kv_heads, kBlock, dim};
+  for (const Tensor* t : {&k, &v}) {
+    const Shape& wanted = t == &k ? keys : values;
+    require(t->shape() == wanted && t->dtype() == dtypes::fp32 && q.dtype() == dtypes::fp32 && t->contiguous() &&
+                !t->quant() && t->device().is_cpu(),
+            kAttention, t == &k ? "k" : "v", " in blocks of ", kBlock, " keys must be ", wanted,
+            " fp32 on the CPU, as q ", q, ", got ", *t);
+  }
+}
 
 void check_sides(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   require_values(kAttention, "q", q);
   require(q.shape().rank() == 3 && q.cols() > 0 && q.cols() % o.heads == 0, kAttention, "q must be [n,t,", o.heads,
           "*d], got ", q);
   const int64_t dim = q.cols() / o.heads;
-  const bool blocks = in_blocks(k);
-  for (const Tensor* t : {&k, &v}) {
-    if (blocks && t == &k) continue;
-    require(t->dtype() == q.dtype() && t->shape().rank() == 3 && t->shape()[0] == q.shape()[0] &&
-                t->cols() == o.kv_heads * dim && (blocks || t->shape()[1] == k.shape()[1]) && t->contiguous() &&
-                !t->quant(),
+  if (in_blocks(k)) check_blocks(q, k, v, o.kv_heads, dim);
+  for (const Tensor* t : {&k, &v})
+    require(in_blocks(k) ||
+                (t->dtype() == q.dtype() && t->shape().rank() == 3 && t->shape()[0] == q.shape()[0] &&
+                 t->cols() == o.kv_heads * dim && t->shape()[1] == k.shape()[1] && t->contiguous() && !t->quant()),
             kAttention, t == &k ? "k" : "v", " must be [", q.shape()[0], ",s,", o.kv_heads, '*', dim, "] ", q.dtype(),
             t == &k ? ", as q " : ", as k and q ", q, ", got ", *t);
-  }
-  const int64_t keys = v.shape()[1];
-  const Shape wanted{q.shape()[0], (keys + kBlock - 1) / kBlock, o.kv_heads * dim, kBlock};
-  require(!blocks || (k.shape() == wanted && k.dtype() == dtypes::fp32 && q.dtype() == dtypes::fp32 && k.contiguous() &&
-                      !k.quant() && k.device().is_cpu()),
-          kAttention, "k in blocks of ", kBlock, " keys must be ", wanted, " fp32 on the CPU, as q ", q, " and v ", v,
-          ", got ", k);
+  const int64_t keys = keys_of(v);
   require(o.first >= 0 && o.first + q.shape()[1] <= keys, kAttention, "rows of q at positions ", o.first, " to ",
           o.first + q.shape()[1] - 1, ": got keys of ", keys, " positions.");
 }
@@ -96,7 +103,7 @@ kernels::AttentionShape shape_of(std::span<const Tensor> in, const AttentionOpti
   s.heads = o.heads;
   s.kv_heads = o.kv_heads;
   s.rows = in[0].shape()[1];
-  s.keys = packed ? s.rows : in[2].shape()[1];
+  s.keys = packed ? s.rows : keys_of(in[2]);
   if (!packed && in_blocks(in[1])) s.key_blocks = in[1].shape()[1];
   s.dim = in[0].cols() / (packed ? o.heads + 2 * o.kv_heads : o.heads);
   s.first = o.first;

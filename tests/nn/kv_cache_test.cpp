@@ -36,19 +36,32 @@ float expected(KvKind kind, const std::vector<float>& row, size_t c) {
       {row.begin() + static_cast<std::ptrdiff_t>(begin), row.begin() + static_cast<std::ptrdiff_t>(end)})[c - begin];
 }
 
-// The keys of a cache as rows [samples, s, features], from transposed blocks of 64.
+// Rows [samples, s, features] of blocks of 64, in which number c of row r is at `at`.
+template <typename At>
+Tensor rows_of_blocks(const Tensor& x, int64_t features, At at) {
+  const int64_t samples = x.shape()[0], blocks = x.shape()[1], block = 64 * features;
+  REQUIRE(x.numel() == samples * blocks * block);
+  Tensor out = Tensor::empty({samples, blocks * 64, features}, dtypes::fp32);
+  for (int64_t n = 0; n < samples * blocks; ++n)
+    for (int64_t r = 0; r < 64; ++r)
+      for (int64_t c = 0; c < features; ++c)
+        out.as<float>()[n * block + r * features + c] = x.as<float>()[n * block + at(r, c)];
+  return out;
+}
+// The keys of a cache as rows, from transposed blocks.
 Tensor key_rows(const KvCache& cache, int64_t rows) {
   const Tensor k = cache.keys(rows);
   if (k.shape().rank() == 3) return k;
-  const int64_t samples = k.shape()[0], blocks = k.shape()[1], features = k.shape()[2];
   REQUIRE(k.shape()[3] == 64);
-  Tensor out = Tensor::empty({samples, blocks * 64, features}, dtypes::fp32);
-  for (int64_t n = 0; n < samples; ++n)
-    for (int64_t r = 0; r < blocks * 64; ++r)
-      for (int64_t c = 0; c < features; ++c)
-        out.as<float>()[(n * blocks * 64 + r) * features + c] =
-            k.as<float>()[((n * blocks + r / 64) * features + c) * 64 + r % 64];
-  return out;
+  return rows_of_blocks(k, k.shape()[2], [](int64_t r, int64_t c) { return c * 64 + r; });
+}
+// The values of a cache as rows, from blocks of heads.
+Tensor value_rows(const KvCache& cache, int64_t rows) {
+  const Tensor v = cache.values(rows);
+  if (v.shape().rank() == 3) return v;
+  REQUIRE(v.shape()[3] == 64);
+  const int64_t heads = v.shape()[2], dim = v.shape()[4];
+  return rows_of_blocks(v, heads * dim, [&](int64_t r, int64_t c) { return (c / dim * 64 + r) * dim + c % dim; });
 }
 
 // "" where rows of the cache are those of x at column `begin`.
@@ -69,12 +82,14 @@ std::string off(const Tensor& got, const Tensor& x, KvKind kind, int64_t begin, 
 }  // namespace
 
 TEST_CASE("a cache gives back the rows that it was given, by its rounding") {
+  const std::vector<std::pair<int64_t, int64_t>> widths{{1, 1},  {8, 2},  {31, 1}, {32, 4},
+                                                        {33, 3}, {64, 1}, {96, 2}, {100, 5}};
   for (const KvKind kind : {KvKind::kFp32, KvKind::kBf16, KvKind::kInt8})
-    for (const int64_t features : {1, 8, 31, 32, 33, 64, 100}) {
-      INFO(kv_kind_name(kind) << ", " << features << " features");
+    for (const auto& [features, heads] : widths) {
+      INFO(kv_kind_name(kind) << ", " << features << " features of " << heads << " heads");
       const int64_t samples = 3, positions = 131, begin = 5;
       const Tensor x = random_tensor({samples, positions, begin + 2 * features + 2}, dtypes::fp32, 4, -3, 3);
-      KvCache cache({kind, samples, positions}, features);
+      KvCache cache({kind, samples, positions}, features, heads);
       const FlagWord word;
       uint32_t& flag = *word.word();
       for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {4, 1}, {5, 60}, {65, 66}}) {
@@ -82,7 +97,7 @@ TEST_CASE("a cache gives back the rows that it was given, by its rounding") {
         cache.store(part, begin, first, &flag);
       }
       CHECK(off(key_rows(cache, positions), x, kind, begin, features, positions) == "");
-      CHECK(off(cache.values(positions), x, kind, begin + features, features, positions) == "");
+      CHECK(off(value_rows(cache, positions), x, kind, begin + features, features, positions) == "");
       CHECK(off(key_rows(cache, 7), x, kind, begin, features, 7) == "");
       CHECK(key_rows(cache, 7).shape()[1] >= 7);
       CHECK(flag == 0);
@@ -98,7 +113,7 @@ TEST_CASE("int8: the error of a number is half a code and the rounding of the sc
   const auto stored = [&](float scale, uint32_t& flag) {
     Tensor x = random_tensor({1, 4, 2 * features}, dtypes::fp32, 6, -1, 1);
     for (int64_t i = 0; i < x.numel(); ++i) x.as<float>()[i] *= scale;
-    KvCache cache({KvKind::kInt8, 1, 4}, features);
+    KvCache cache({KvKind::kInt8, 1, 4}, features, 1);
     cache.store(x, 0, 0, &flag);
     return std::pair{x, cache.keys(4)};
   };
@@ -124,7 +139,7 @@ TEST_CASE("int8: the error of a number is half a code and the rounding of the sc
     x.as<float>()[3] = bad;
     const FlagWord word;
     uint32_t& flag = *word.word();
-    KvCache cache({KvKind::kInt8, 1, 1}, features);
+    KvCache cache({KvKind::kInt8, 1, 1}, features, 1);
     cache.store(x, 0, 0, &flag);
     CHECK((flag & kFlagNonFinite) != 0);
     for (const float y : cache.keys(1).to_vector()) CHECK(y == 0);
@@ -136,11 +151,11 @@ TEST_CASE("a cache reports shapes that do not fit") {
                  "[kv_cache] got 0 samples of 4 positions, expected at least 1 of each"));
   KvCaches caches({KvKind::kBf16, 2, 4});
   const int key = 0;
-  KvCache& cache = caches.of(&key, 6);
-  CHECK(&caches.of(&key, 6) == &cache);
+  KvCache& cache = caches.of(&key, 6, 2);
+  CHECK(&caches.of(&key, 6, 2) == &cache);
   CHECK(caches.bytes() == cache.bytes());
   CHECK(cache.bytes() == (current_device().is_cpu() ? 0 : 2 * 2 * 4 * 6 * 2));  // the CPU's grows
-  CHECK(contains(error_of([&] { caches.of(&key, 7); }), "the layer had 6 features of k, got 7"));
+  CHECK(contains(error_of([&] { caches.of(&key, 7, 1); }), "the layer had 6 features of k, got 7"));
   const FlagWord word;
   uint32_t& flag = *word.word();
   CHECK(contains(error_of([&] {
@@ -151,6 +166,10 @@ TEST_CASE("a cache reports shapes that do not fit") {
                    cache.store(Tensor::zeros({1, 3, 12}, dtypes::fp32), 0, 0, &flag);
                  }),
                  "rows must be [2,t,c] fp32 with k and v of 6 features at column 0, got"));
+  CHECK(contains(error_of([&] {
+                   KvCache({KvKind::kFp32, 1, 4}, 6, 4);
+                 }),
+                 "[kv_cache] got 6 features of 4 heads, expected a multiple"));
   CHECK(contains(error_of([&] { cache.keys(5); }), "rows: got 5 of 4"));
   if (!current_device().is_cpu()) return;
   CHECK(contains(error_of([&] { cache.keys(3); }), "rows: got 3, but only 0 have memory: no later row was stored"));
@@ -165,7 +184,7 @@ TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
                                                        {321, 448}, {449, 576}, {600, 700}, {700, 700}};
   for (const KvKind kind : {KvKind::kFp32, KvKind::kBf16, KvKind::kInt8}) {
     INFO(kv_kind_name(kind));
-    KvCache cache({kind, samples, positions}, features);
+    KvCache cache({kind, samples, positions}, features, 3);
     const FlagWord word;
     CHECK(contains(error_of([&] { cache.keys(0); }), "rows: got 0, but only 0 have memory"));
     cache.store(Tensor::empty({samples, 0, 2 * features}, dtypes::fp32), 0, 0, word.word());  // no row
@@ -176,9 +195,9 @@ TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
       cache.store(slice(Var(x), 1, stored, rows).value(), 0, stored, word.word());
       stored = rows;
       CHECK(off(key_rows(cache, rows), x, kind, 0, features, rows) == "");
-      CHECK(off(cache.values(rows), x, kind, features, features, rows) == "");
+      CHECK(off(value_rows(cache, rows), x, kind, features, features, rows) == "");
       const int64_t blocks = (room + 63) / 64 * 64;
-      const int64_t bytes = kind == KvKind::kFp32   ? 4 * samples * features * (blocks + room)
+      const int64_t bytes = kind == KvKind::kFp32   ? 8 * samples * features * blocks
                             : kind == KvKind::kBf16 ? int64_t{4} * samples * features * room
                                                     : 2 * samples * room * (40 + 2 * 2);
       CHECK(cache.bytes() == bytes);

@@ -238,9 +238,21 @@ Tensor in_key_blocks(const Tensor& k, float rest) {
   return out;
 }
 
+// The rows of v as a cache keeps them: blocks of 64, head by head.
+Tensor in_value_blocks(const Tensor& v, int64_t heads, float rest) {
+  const int64_t samples = v.shape()[0], keys = v.shape()[1], blocks = (keys + 63) / 64, dim = v.cols() / heads;
+  Tensor out = Tensor::empty({samples, blocks, heads, 64, dim}, dtypes::fp32);
+  for (int64_t n = 0; n < samples; ++n)
+    for (int64_t key = 0; key < blocks * 64; ++key)
+      for (int64_t c = 0; c < v.cols(); ++c)
+        out.as<float>()[(((n * blocks + key / 64) * heads + c / dim) * 64 + key % 64) * dim + c % dim] =
+            key < keys ? v.as<float>()[(n * keys + key) * v.cols() + c] : rest;
+  return out;
+}
+
 }  // namespace
 
-TEST_CASE("attention reads keys in transposed blocks with the same result as in rows", "[cpu]") {
+TEST_CASE("attention reads keys and values in blocks with the same result as in rows", "[cpu]") {
   for (const Problem& p : kProblems) {
     INFO(p);
     const Tensor q = p.q(dtypes::fp32), k = p.k(dtypes::fp32), v = p.v(dtypes::fp32);
@@ -249,22 +261,27 @@ TEST_CASE("attention reads keys in transposed blocks with the same result as in 
     capped.softcap = 0.7f;
     for (const AttentionOptions& options : {p.options(), windowed, capped}) {
       const std::vector<double> expected = attention(Var(q), Var(k), Var(v), options).value().elements();
-      for (const float rest : {0.0f, 3e38f})
-        CHECK(attention(Var(q), Var(in_key_blocks(k, rest)), Var(v), options).value().elements() == expected);
+      for (const float rest : {0.0f, 3e38f}) {
+        const Var keys(in_key_blocks(k, rest)), values(in_value_blocks(v, options.kv_heads, rest));
+        CHECK(attention(Var(q), keys, values, options).value().elements() == expected);
+      }
     }
   }
   const Problem p{2, 3, 4, 2, 8, 5};
-  const Tensor q = p.q(dtypes::fp32), k = in_key_blocks(p.k(dtypes::fp32), 0), v = p.v(dtypes::fp32);
+  const Tensor q = p.q(dtypes::fp32), k = in_key_blocks(p.k(dtypes::fp32), 0),
+               v = in_value_blocks(p.v(dtypes::fp32), 2, 0);
   const auto error = [&](const Tensor& x, const Tensor& keys, const Tensor& values) {
     return error_of([&] { attention(Var(x), Var(keys), Var(values), p.options()); });
   };
   CHECK(error(q, k, v).empty());
-  const std::string wanted = "k in blocks of 64 keys must be [2,1,16,64] fp32 on the CPU, as q [2,3,32] fp32 and v";
-  CHECK(contains(error(q, Tensor::zeros({2, 2, 16, 64}, dtypes::fp32), v), wanted));
+  const std::string wanted = "k in blocks of 64 keys must be [2,1,16,64] fp32 on the CPU, as q [2,3,32] fp32, got";
+  const std::string wanted_v = "v in blocks of 64 keys must be [2,1,2,64,8] fp32 on the CPU, as q [2,3,32] fp32, got";
   CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 64}, dtypes::bf16), v), wanted));
   CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 32}, dtypes::fp32), v), wanted));
-  CHECK(contains(error(q, k, Tensor::zeros({2, 8}, dtypes::fp32)), "v must be [2,s,2*8] fp32"));
-  CHECK(contains(error(p.q(dtypes::fp64), k, p.v(dtypes::fp64)), "k in blocks of 64 keys must be"));
+  CHECK(contains(error(q, k, p.v(dtypes::fp32)), wanted_v));
+  CHECK(contains(error(q, k, Tensor::zeros({2, 2, 2, 64, 8}, dtypes::fp32)), wanted_v));
+  CHECK(contains(error(q, p.k(dtypes::fp32), v), "v must be [2,s,2*8] fp32"));
+  CHECK(contains(error(p.q(dtypes::fp64), k, v), "k in blocks of 64 keys must be"));
   AccumulateSink sink;
   Tape tape;
   const Var x = tape.leaf(q, &sink, dtypes::fp32);

@@ -26,8 +26,8 @@ struct KvSpec {
 // from the beginning.
 class KvCache {
  public:
-  // `features` is the width of k, and of v: kv_heads * head_dim.
-  KvCache(const KvSpec& spec, int64_t features);
+  // `features` is the width of k, and of v: that of `heads` heads side by side, a divisor.
+  KvCache(const KvSpec& spec, int64_t features, int64_t heads);
 
   // Writes rows first .. first + t - 1 from x [samples, t, c] (fp32, dense): columns begin .. begin + features - 1 are
   // k, the next `features` columns are v. int8 only: sets kFlagNonFinite in `flag` for NaN, Inf and blocks whose scale
@@ -35,9 +35,10 @@ class KvCache {
   // Error leaves the rows as they were.
   void store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag);
   // Returns [samples, s, features] fp32, s >= rows, whose first `rows` rows are valid: the cache itself for fp32,
-  // otherwise a dequantized copy in workspace memory. Keys of an fp32 cache on the CPU are held as attention reads
-  // them, in blocks of 64 rows, each transposed: [samples, ceil(s / 64), features, 64]. Throws Error if rows >
-  // spec.positions, or beyond those for which store has made room.
+  // otherwise a dequantized copy in workspace memory. An fp32 cache on the CPU is held as attention reads it, in blocks
+  // of 64 rows, so that what one head reads is in one piece: keys transposed, [samples, ceil(s / 64), features, 64],
+  // values head by head, [samples, ceil(s / 64), heads, 64, features / heads]. Throws Error if rows > spec.positions,
+  // or beyond those for which store has made room.
   Tensor keys(int64_t rows) const { return read(k_, rows); }
   Tensor values(int64_t rows) const { return read(v_, rows); }
   int64_t bytes() const;  // now
@@ -45,15 +46,16 @@ class KvCache {
  private:
   struct Side {
     Tensor numbers, scales;  // of `held_` rows; scales: int8 only, [samples, rows, blocks]
-    bool columns = false;    // in transposed blocks
   };
   void make_room(int64_t rows);
   Side resized(const Side& side, int64_t rows) const;
   void write(const Side& side, const Tensor& x, int64_t begin, int64_t first, uint32_t* flag) const;
+  void write_blocks(const Tensor& x, int64_t begin, int64_t first) const;
   Tensor read(const Side& side, int64_t rows) const;
 
   KvSpec spec_;
-  int64_t features_;
+  int64_t features_, heads_;
+  bool blocks_;       // k and v are in blocks
   int64_t held_ = 0;  // rows per sequence for which there is memory
   Side k_, v_;
 };
@@ -65,7 +67,7 @@ class KvCaches {
   explicit KvCaches(const KvSpec& spec);
   const KvSpec& spec() const { return spec_; }
   // `layer` is used as a key only (the layer's address). Throws Error if `features` differs from the first call.
-  KvCache& of(const void* layer, int64_t features);
+  KvCache& of(const void* layer, int64_t features, int64_t heads);
   // Total over the layers that have run so far.
   int64_t bytes() const;
 

@@ -30,9 +30,9 @@ struct AttentionOptions {
 Tensor document_starts(const Tensor& ids, int64_t end);
 // y[n,i,h,:] = sum over keys j <= first + i of softmax_j(scale * q[n,i,h,:] k[n,j,g,:]) v[n,j,g,:], where g is the kv
 // head of query head h (Vaswani et al. 2017, arXiv 1706.03762, section 3.2, masked; grouped queries: Ainslie et al.
-// 2023, arXiv 2305.13245). q [n,t,heads*d]; k and v [n,s,kv_heads*d], s >= first + t; y as q. k may also
-// lie in blocks of 64 keys, each transposed: [n,ceil(s/64),kv_heads*d,64] fp32 on the CPU, without gradients (KvCache).
-// A row depends only on rows up to its position: a single row of q gives the same bits as it does among others. Keeps
+// 2023, arXiv 2305.13245). q [n,t,heads*d]; k and v [n,s,kv_heads*d], s >= first + t, or fp32 on the CPU without
+// gradients in blocks of 64 keys (KvCache): [n,b,kv_heads*d,64], [n,b,kv_heads,64,d], s = 64*b. y as q. A row depends
+// only on rows up to its position: a single row of q gives the same bits as it does among others. Keeps
 // q, k, v, y and one fp32 value per row and head for backward; the score matrix is never materialized.
 Var attention(const Var& q, const Var& k, const Var& v, const AttentionOptions& options);
 // The same for fused x [n,t,(heads + 2 * kv_heads)*d]: q, k and v of a row side by side, as one product writes them.

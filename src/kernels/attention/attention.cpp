@@ -28,7 +28,7 @@ class ForwardTile {
         begin_(begin),
         rows_(end - begin),
         k_(args.shape.key_blocks == 0 ? heads_.of_k(args.k, sample, kv_head) : Rows<const float>{}),
-        v_(heads_.of_k(args.v, sample, kv_head)),
+        v_(args.shape.key_blocks == 0 ? heads_.of_k(args.v, sample, kv_head) : Rows<const float>{}),
         in_place_(args.shape.group() * rows_ <= kFewRows && args.shape.dim == heads_.wide()),
         memory_(floats(scores_size() + sums_size() + state_size() + columns_size() + values_size())) {
     scores_ = memory_.as<float>();
@@ -44,15 +44,10 @@ class ForwardTile {
     std::fill_n(state_, args_.shape.group() * rows_, State{});
     const int64_t start = args_.shape.start(sample_, begin_);  // no row sees a key before this one
     const int64_t first = start / kAttentionBlock * kAttentionBlock;
-    if (in_place_ && (kv_head_ == 0 || num_threads() > 1)) prefetch_block(kv_head_, first, keys);
     for (int64_t key = first; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
-      if (in_place_ && end < keys) prefetch_block(kv_head_, end, keys);
-      if (in_place_ && end == keys && kv_head_ + 1 < args_.shape.kv_heads) prefetch_block(kv_head_ + 1, first, keys);
       const float* const columns = columns_of(key, end);
-      if (!in_place_) pack_rows(heads_, v_, key, end, values_);
-      const Rows<const float> values =
-          in_place_ ? Rows<const float>{v_[key], v_.step} : Rows<const float>{values_, heads_.wide()};
+      const Rows<const float> values = values_of(key, end);
       for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, columns, values);
     }
     for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
@@ -72,24 +67,20 @@ class ForwardTile {
 
   // Keys [key, end) as [dim][64].
   const float* columns_of(int64_t key, int64_t end) {
-    if (args_.shape.key_blocks > 0) return args_.k + args_.shape.of_key_block(sample_, kv_head_, key / kAttentionBlock);
+    if (args_.shape.key_blocks > 0) return args_.k + args_.shape.of_block(sample_, kv_head_, key / kAttentionBlock);
     pack_columns(heads_, k_, key, end, columns_);
     return columns_;
   }
 
-  // Keys and values of one head are pieces between those of others: no hardware expects them. They are wanted one block
-  // before they are read, the first one of a head with the last one of the head before: one thread runs heads in
-  // order.
-  void prefetch_block(int64_t kv_head, int64_t key, int64_t keys) const {
-    const int64_t end = std::min(key + kAttentionBlock, keys), dim = args_.shape.dim;
-    const Rows<const float> values = heads_.of_k(args_.v, sample_, kv_head);
-    if (args_.shape.key_blocks > 0) {
-      const float* const columns = args_.k + args_.shape.of_key_block(sample_, kv_head, key / kAttentionBlock);
-      for (int64_t c = 0; c < dim; ++c)
-        for (int64_t j = 0; j < end - key; j += kLanes) __builtin_prefetch(columns + c * kAttentionBlock + j, 0, 2);
-    }
-    for (int64_t j = key; j < end; ++j)
-      for (int64_t c = 0; c < dim; c += kLanes) __builtin_prefetch(values[j] + c, 0, 2);
+  // The rows of values [key, end), padded to whole vectors.
+  Rows<const float> values_of(int64_t key, int64_t end) {
+    const bool blocks = args_.shape.key_blocks > 0;
+    const float* const block =
+        blocks ? args_.v + args_.shape.of_block(sample_, kv_head_, key / kAttentionBlock) : v_[key];
+    const Rows<const float> rows{block, blocks ? args_.shape.dim : v_.step};
+    if (in_place_) return rows;
+    pack_rows(heads_, rows, 0, end - key, values_);
+    return {values_, heads_.wide()};
   }
 
   // columns: the keys from `key` on; values: their rows of v.

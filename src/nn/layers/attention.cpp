@@ -101,7 +101,7 @@ class AttentionLayer final : public detail::ValuesLayer {
   Var cached(const Var& x, const SequenceState& rows) {
     require(!x.tracked(), kAttentionLayer, "keys and values in a cache carry no gradients: run without a tape");
     const int64_t q = options_.heads * rope_.dim, end = rows.first + x.shape()[1];
-    KvCache& cache = rows.caches->of(this, options_.kv_heads * rope_.dim);
+    KvCache& cache = rows.caches->of(this, options_.kv_heads * rope_.dim, options_.kv_heads);
     const Var wide(widened(x.value()));
     cache.store(wide.value(), q, rows.first, mutable_state().flags.word(path()));
     AttentionOptions options = options_;

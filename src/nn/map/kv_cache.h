@@ -82,6 +82,26 @@ struct KvStoreColumns {
   }
 };
 
+// Rows of blocks of 64, head by head: out [samples, blocks, heads, 64, dim]. Index as of KvStoreFp32.
+struct KvStoreHeads {
+  kv::Rows rows;
+  int64_t blocks, dim;
+  float* out;
+  BITGRAD_HD void operator()(int64_t i) const {
+    constexpr int64_t kSide = 64;
+    const int64_t row = rows.row_of(i), sample = row / rows.t, at = rows.first + row % rows.t;
+    const int64_t begin = rows.begin_of(i), end = begin + rows.count_of(i);
+    const float* const x = rows.from(i);
+    float* const block = out + (sample * blocks + at / kSide) * rows.features * kSide;
+    for (int64_t c = begin, run; c < end; c += run) {
+      const int64_t of_head = c % dim;
+      float* const y = block + (c - of_head) * kSide + at % kSide * dim + of_head;
+      run = kv::smaller(dim - of_head, end - c);
+      for (int64_t j = 0; j < run; ++j) y[j] = x[c - begin + j];
+    }
+  }
+};
+
 struct KvStoreBf16 {
   kv::Rows rows;
   uint16_t* out;
