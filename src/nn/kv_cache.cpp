@@ -113,7 +113,8 @@ void KvCache::write(const Side& side, const Tensor& x, int64_t begin, int64_t fi
 
 Tensor KvCache::read(const Side& side, int64_t rows) const {
   require(rows >= 0 && rows <= spec_.positions, kWhere, "rows: got ", rows, " of ", spec_.positions);
-  require(held_ > 0 && rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_, " have memory: no later row was stored");
+  require(held_ > 0 && rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_,
+          " have memory: no later row was stored");
   if (spec_.kind == KvKind::kFp32) return side.numbers;
   Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);

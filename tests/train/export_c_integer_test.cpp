@@ -108,9 +108,8 @@ TEST_CASE("C of networks of integers gives the codes of the definitions") {
     std::string compiler;
     std::vector<std::string> flags;
   };
-  for (const Build& build :
-       {Build{"gcc", {"-O1", "-fsanitize=undefined", "-fno-sanitize-recover"}},
-        Build{"gcc", {"-O2", "-D__ARM_FEATURE_SIMD32=1"}}, Build{"clang", {"-O2"}}}) {
+  for (const Build& build : {Build{"gcc", {"-O1", "-fsanitize=undefined", "-fno-sanitize-recover"}},
+                             Build{"gcc", {"-O2", "-D__ARM_FEATURE_SIMD32=1"}}, Build{"clang", {"-O2"}}}) {
     if (run_program({build.compiler, "--version"}).code != 0) {
       WARN("skipped: no " + build.compiler);
       continue;

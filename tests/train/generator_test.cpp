@@ -247,8 +247,8 @@ TEST_CASE("a cache of any kind gives the same scores however ids are cut, and ki
 TEST_CASE("the memory of a cache is the account's, by kind") {
   const auto learner = gpt_learner({});
   const int64_t before = memory_now()[MemoryKind::kKvCache];
-  const int64_t numbers = 2 * 2 * kGptContext * 16;                               // layers, k and v, rows, kv_heads * d
-  const int64_t blocks = learner->device().is_cpu() ? 2 * 2 * 64 * 16 : numbers;  // of 64 rows
+  const int64_t numbers = int64_t{2} * 2 * kGptContext * 16;  // layers, k and v, rows, kv_heads * d
+  const int64_t blocks = learner->device().is_cpu() ? int64_t{2} * 2 * 64 * 16 : numbers;  // of 64 rows
   for (const auto& [kind, bytes] : {std::pair{KvKind::kFp32, 4 * blocks},
                                     {KvKind::kBf16, 2 * numbers},
                                     {KvKind::kInt8, numbers + numbers / 16 * 2}}) {

@@ -64,7 +64,7 @@ template <int R, int P, int fields>
     const int64_t steps = g + 1 == t.groups ? t.last_steps : t.steps;
     for (int64_t s = 0; s < steps; ++s, a += 4 * fields, b += b_step) {
       __m512i closed[P];
-      BITGRAD_UNROLL(int p = 0; p < P; ++p) closed[p] = _mm512_loadu_si512(b + 64 * p);
+      BITGRAD_UNROLL(int p = 0; p < P; ++p) closed[p] = _mm512_loadu_si512(b + ptrdiff_t{64} * p);
       BITGRAD_UNROLL(int f = 0; f < fields; ++f) {
         __m512i y[P];
         BITGRAD_UNROLL(int p = 0; p < P; ++p) {
