@@ -82,6 +82,15 @@ int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
   return bytes;
 }
 
+// Bytes of keys and values that a token reads on the average of the measured ones. A cache of one row has memory for
+// 64 (kv_cache.h).
+int64_t cache_bytes(Learner& learner, const GenerateOptions& o) {
+  Generator generator(learner, GeneratorSpec{});
+  const int32_t id = 0;
+  generator.feed({&id, 1});
+  return generator.cache_bytes() / 64 * (2 * o.prompt + o.tokens + 1) / 2;
+}
+
 class Ours {
  public:
   Ours(Learner& learner, const GenerateOptions& o)
@@ -214,11 +223,18 @@ int bench_files(const GenerateOptions& o) {
   std::cout << name << ": prompt of " << o.prompt << ", " << o.tokens << " tokens, " << o.threads << " threads\n";
   Json row = row_of(name, o, we);
   if (o.read_limit) {
-    const int64_t bytes = weight_bytes(*learner, ours.vocabulary());
-    const double limit = 1e9 * read_speed(bytes, 2 * o.repeat, time_base(o.threads)) / static_cast<double>(bytes);
-    row["weight_bytes"] = bytes;
-    row["of_read_limit"] = row.at("tokens_per_s").get<double>() / limit;
-    std::cout << "  " << row.at("of_read_limit").get<double>() << " of reading " << bytes << " bytes once";
+    const int64_t weights = weight_bytes(*learner, ours.vocabulary()), cache = cache_bytes(*learner, o);
+    const auto share = [&](int64_t bytes) {
+      const double speed = read_speed(bytes, 2 * o.repeat, time_base(o.threads));
+      return row.at("tokens_per_s").get<double>() * static_cast<double>(bytes) / (1e9 * speed);
+    };
+    row["weight_bytes"] = weights;
+    row["cache_bytes"] = cache;
+    row["of_read_limit"] = share(weights);
+    row["of_read_limit_with_cache"] = share(weights + cache);
+    std::cout << "  " << row.at("of_read_limit").get<double>() << " of reading " << weights
+              << " bytes of weights once, " << row.at("of_read_limit_with_cache").get<double>() << " with " << cache
+              << " of keys and values";
   }
   std::cout << '\n';
   report.at("rows").push_back(row);

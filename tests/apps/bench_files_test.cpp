@@ -76,6 +76,9 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   // the table once: the head is tied to it.
   const int64_t codes = int64_t{2} * ((64 + 32 + 128) * 32 + 32 * 64), floats = int64_t{5} * 32 + int64_t{256} * 32;
   CHECK(rows[0].at("weight_bytes") == codes / 2 + codes / 32 * 2 + floats * 4);
+  // Keys and values of two blocks, 32 numbers of fp32 together, of 5 + (7 + 1) / 2 rows on the average.
+  CHECK(rows[0].at("cache_bytes") == 2 * 32 * 4 * 9);
+  CHECK(rows[0].at("of_read_limit_with_cache") > 0);
   CHECK(rows[1].at("who") == "other");
   CHECK(rows[1].at("prompt_tokens_per_s") == 2500.0);
   CHECK(rows[2].at("who") == "5 7 256 1");  // ids of the prompt, tokens, vocabulary, threads

@@ -85,11 +85,11 @@ TEST_CASE("generate goes on with a prompt, from a run folder, its checkpoint and
   CHECK(j.at("load_s").get<double>() > 0);
   CHECK(j.at("peak_bytes").get<int64_t>() > int64_t{1} << 20);
   CHECK(j.at("cache").at("kind") == "fp32");
-  CHECK(j.at("cache").at("bytes") == (64 + 16) * 8 * 4);  // k in blocks of 64 rows
+  CHECK(j.at("cache").at("bytes") == (64 + 64) * 8 * 4);  // k and v in blocks of 64 rows
   const ProcessResult plain = generate({"--prompt", "to be", "--tokens", "40", "--temperature", "0"});
   CHECK(plain.out == "to be" + text_of(j) + (text_of(j).ends_with('\n') ? "" : "\n"));
   CHECK(contains(plain.err, "40 tokens, "));
-  CHECK(contains(plain.err, "cache fp32, 2560 bytes"));
+  CHECK(contains(plain.err, "cache fp32, 4096 bytes"));
   const std::string model = run().temp.file("model.safetensors");
   REQUIRE(cli({"convert", run().path(), "-o", model, "--force"}).code == 0);
   for (const std::string& target : {run().path() + "/last.safetensors", model})
