@@ -46,6 +46,8 @@ bitgrad_fiber_switch:
 namespace bitgrad::cuda::emulation {
 namespace {
 
+[[maybe_unused]] constexpr size_t kEntryBytes = 8192;  // more than the frames of entry and the switch at its end
+
 size_t page_bytes() {
   static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
@@ -76,7 +78,8 @@ void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)()) {
   fiber.bytes = StackPool::kBytes;
   fiber.fake_stack = nullptr;
 #if BITGRAD_FIBER_ASAN
-  ASAN_UNPOISON_MEMORY_REGION(stack, StackPool::kBytes);
+  // Frames of the thread that had the stack before: those that returned have cleared their marks, entry never returns.
+  ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack) + StackPool::kBytes - kEntryBytes, kEntryBytes);
 #endif
 #if BITGRAD_FIBER_TSAN
   fiber.tsan = __tsan_create_fiber(0);
