@@ -14,6 +14,7 @@
 #include "cuda/kernels/gemm/wgmma/plan.h"
 #include "device_array.h"
 #include "support/catch.h"
+#include "support/plain_loops.h"
 
 namespace bitgrad::cuda::wgmma_test {
 

@@ -338,7 +338,7 @@ void check_threads(DType da, DType db, int64_t depth) {
 }
 
 TEST_CASE("integer products do not depend on the number of threads and keep their scratch below 1 MiB a thread",
-          "[cpu]") {
+          "[cpu][bits]") {
   const int threads = num_threads();
   for (const int64_t k : {2100, 9000}) {
     check_threads(dtypes::int4, dtypes::uint8, k);

@@ -6,6 +6,7 @@
 
 #include "bitgrad/base/error.h"
 #include "bitgrad/dtype/bf16.h"
+#include "support/plain_loops.h"
 
 namespace bitgrad::kernels::gemm_detail::emulated {
 namespace {
@@ -32,7 +33,7 @@ Tile& configured(int tile) {
 
 // c[m][n] += sum over k and i of a[m][4k + i] * b[k][4n + i].
 template <typename A, typename B>
-void multiply_bytes(Tile& c, const Tile& a, const Tile& b) {
+BITGRAD_PLAIN_LOOPS void multiply_bytes(Tile& c, const Tile& a, const Tile& b) {
   const int columns = c.row_bytes / 4, depth = a.row_bytes / 4;
   int16_t wide[4][kTileRows][kTileRows] = {};  // [byte of the dword][k][n]
   for (int k = 0; k < depth; ++k) {
@@ -70,7 +71,7 @@ float fused(float x, float y, float sum) {
 // With magnitudes between 2^-50 and 2^50, products and their sums are multiples of 2^-114, so nothing is flushed.
 bool is_moderate(float x) { return x == 0 || (std::fabs(x) >= 0x1p-50f && std::fabs(x) <= 0x1p50f); }
 
-void multiply_bf16(Tile& c, const Tile& a, const Tile& b) {
+BITGRAD_PLAIN_LOOPS void multiply_bf16(Tile& c, const Tile& a, const Tile& b) {
   const int columns = c.row_bytes / 4, depth = a.row_bytes / 4;
   float wide[kTileRows][2 * kTileRows] = {};
   bool moderate_b = true;

@@ -170,10 +170,12 @@ void Scheduler::suspend(const char* where) {
   if (cancelled_) throw Cancelled{};
 }
 
-void Scheduler::make_ready(int index) {
-  Fiber& fiber = fibers_[static_cast<size_t>(index)];
-  fiber.state = State::kReady;
-  ready_.push_back(index);
+void Scheduler::make_ready(int index, bool first) {
+  fibers_[static_cast<size_t>(index)].state = State::kReady;
+  if (first)
+    ready_.push_front(index);
+  else
+    ready_.push_back(index);
 }
 
 bool Scheduler::runs_ahead(int index) const {
@@ -190,13 +192,10 @@ void Scheduler::release(std::vector<int>& members) {
     std::rotate(members.begin(), members.begin() + static_cast<int64_t>(r % members.size()), members.end());
     if ((r >> 16) % 2 != 0) std::reverse(members.begin(), members.end());
   }
-  std::ptrdiff_t first = 0;
-  for (const int member : members) {
-    make_ready(member);
-    if (!runs_ahead(member)) continue;
-    ready_.pop_back();
-    ready_.insert(ready_.begin() + first++, member);
-  }
+  for (const int member : members)
+    if (!runs_ahead(member)) make_ready(member);
+  for (auto member = members.rbegin(); member != members.rend(); ++member)
+    if (runs_ahead(*member)) make_ready(*member, true);
   members.clear();
 }
 

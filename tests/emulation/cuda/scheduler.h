@@ -94,7 +94,7 @@ class Scheduler {
   void loop();
   void resume(int fiber);
   void suspend(const char* where);
-  void make_ready(int fiber);
+  void make_ready(int fiber, bool first = false);
   bool runs_ahead(int fiber) const;
   void release(std::vector<int>& members);
   void finish_thread();
