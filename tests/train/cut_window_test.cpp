@@ -24,7 +24,7 @@ std::string difference(const std::map<std::string, uint64_t>& a, const std::map<
 
 }  // namespace
 
-TEST_CASE("a run made longer at any step of a requantize window is the longer run") {
+TEST_CASE("a run made longer at any step of a requantize window is the longer run", "[bits]") {
   const KeepModes keep;
   const UnsyncedFileSystem files;
   const PromiseFolder folder;

@@ -84,7 +84,7 @@ void check_lifetimes(const c_integer::Plan& p) {
 
 }  // namespace
 
-TEST_CASE("C of networks of integers gives the codes of the definitions") {
+TEST_CASE("C of networks of integers gives the codes of the definitions", "[bits]") {
   const TempDir temp;
   std::vector<NamedGraph> nets;
   for (const auto rule : {OutputRounding::kDouble, OutputRounding::kSingle, OutputRounding::kFloat})

@@ -97,7 +97,8 @@ TEST_CASE("by default a result does not depend on the evaluation batch, and wher
   CHECK(warned());
 }
 
-TEST_CASE("the outputs of a sample do not depend on its evaluation batch, in any recipe, trained or quantized") {
+TEST_CASE("the outputs of a sample do not depend on its evaluation batch, in any recipe, trained or quantized",
+          "[bits]") {
   const KeepModes modes;
   for (const auto& net : nets()) {
     std::vector<std::string> short_run = net;

@@ -188,7 +188,7 @@ TEST_CASE("numbers expected of the shipped networks are those of the papers' tab
   CHECK(rounded(count_resnet8().macs, 100000) == 125);            // 12.5 M
 }
 
-TEST_CASE("shipped networks have the published numbers of parameters and multiplications") {
+TEST_CASE("shipped networks have the published numbers of parameters and multiplications", "[bits]") {
   CHECK(model_presets().size() == kPublished.size());
   for (const auto& [name, published] : kPublished) {
     if (name != "finn_mlp" && !has_kinds()) {

@@ -146,7 +146,7 @@ TEST_CASE("a model is the same from its run, its checkpoint and its converted fi
   CHECK(imports_compared() > 0);
 }
 
-TEST_CASE("every feature has a state of its own, but for those that promise the same") {
+TEST_CASE("every feature has a state of its own, but for those that promise the same", "[bits]") {
   std::map<std::string, std::string> features;
   const Promise* before = nullptr;
   for_every_promise(

@@ -397,7 +397,7 @@ TEST_CASE("methods that fit no layer, and unknown ones, are errors") {
   CHECK(contains(error_of([&] { fitted(file, "int4wo", {{"gtpq"}}); }), "Did you mean 'gptq'?"));
 }
 
-TEST_CASE("sensitivities with methods are those of models with one layer quantized by them") {
+TEST_CASE("sensitivities with methods are those of models with one layer quantized by them", "[bits]") {
   const KeepModes keep;
   TempDir temp;
   const PtqSpec methods{{"gptq", "refit"}};
