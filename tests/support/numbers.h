@@ -17,11 +17,13 @@ inline std::vector<double> random_numbers(DType dtype, int64_t n, uint64_t seed,
   const DTypeInfo& info = dtype.info();
   std::vector<double> out(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t r = draws.bits32(static_cast<uint64_t>(i));
     double& v = out[static_cast<size_t>(i)];
-    if (info.kind == DTypeKind::kFloat)
+    if (info.kind == DTypeKind::kFloat) {
       v = lo + (hi - lo) * static_cast<double>(draws.uniform(static_cast<uint64_t>(i)));
-    else if (info.kind == DTypeKind::kSign)
+      continue;
+    }
+    const uint32_t r = draws.bits32(static_cast<uint64_t>(i));
+    if (info.kind == DTypeKind::kSign)
       v = r % 2 ? 1 : -1;
     else if (info.kind == DTypeKind::kCodebook)
       v = info.levels[r % info.levels.size()];

@@ -6,12 +6,12 @@
 
 namespace bitgrad::test {
 
-// BITGRAD_TEST_SHAPES, otherwise `usual`, of which a sanitized build draws at most 150.
+// BITGRAD_TEST_SHAPES, otherwise `usual`, of which a sanitized build draws at most 80.
 inline int shape_count(int usual) {
   const char* text = std::getenv("BITGRAD_TEST_SHAPES");
   if (text != nullptr) return std::max(1, std::atoi(text));
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::min(usual, 150);
+  return std::min(usual, 80);
 #else
   return usual;
 #endif
