@@ -160,11 +160,14 @@ void DirectProduct::pack(const Product& op) {
       }
 }
 
-// One image with the pixels outside, raised; rows of pixels are `stride` bytes apart, at least pixel_.
+void DirectProduct::fill_outside(uint8_t* to) const {
+  std::memset(to, zero_ + 128, static_cast<size_t>(height_ * width_ * pixel_));
+}
+
+// One image without the pixels outside, raised; rows of pixels are `stride` bytes apart, at least pixel_.
 void DirectProduct::copy_image(const int8_t* from, int64_t stride, uint8_t* to) const {
   constexpr uint32_t kHighBits = 0x80808080;
   const auto [top, left, bottom, right] = window_.padding;
-  if (top + left + bottom + right > 0) std::memset(to, zero_ + 128, static_cast<size_t>(height_ * width_ * pixel_));
   for (int64_t y = 0; y < in_[0]; ++y) {
     const int8_t* x = from + y * in_[1] * stride;
     uint8_t* into = to + ((y + top) * width_ + left) * pixel_;
@@ -202,8 +205,9 @@ void DirectProduct::run(const Tensor& x, const Tensor& y) const {
     call.y_line = out_[1] * y.stride();
     parallel_ranges(x.shape()[0], 1, [&](int64_t begin, int64_t end) {
       codes::ProductCall own = call;
+      uint8_t* const image = images.as<uint8_t>() + begin * images.stride();  // for all of them: it stays in the cache
+      fill_outside(image);
       for (int64_t n = begin; n < end; ++n) {
-        uint8_t* const image = images.as<uint8_t>() + n * images.stride();
         copy_image(from + n * in_[0] * in_[1] * x.stride(), x.stride(), image);
         own.x = image;
         own.y = to + n * out_[0] * out_[1] * y.stride();

@@ -45,6 +45,7 @@ class DirectProduct {
 
  private:
   void pack(const Product& op);
+  void fill_outside(uint8_t* to) const;
   void copy_image(const int8_t* from, int64_t stride, uint8_t* to) const;
 
   StageNumbers stage_ = {};

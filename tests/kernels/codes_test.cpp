@@ -190,12 +190,16 @@ TEST_CASE("a product that goes straight to codes has the codes of its sums") {
   for (const OutputRounding rule : kRules)
     for (const int64_t channels : {1, 5, 16, 17, 32, 40, 64, 83, 128})
       for (const int64_t pixels : {1, 2, 3, 7, 16, 29}) {
-        const Numbers n = numbers(draws, channels, 0);
+        Numbers n = numbers(draws, channels, 0);
+        if (pixels == 7) n.bias[0] = draws.in(0, 1) == 0 ? 2000000000 : -2000000000;  // beyond 2^30
+        if (pixels == 29) n.bias[0] = (1 << 30) - 1 - 5 * 4 * 255 * 128;              // the last within it
         codes::Stage s{
             static_cast<codes::Rule>(rule), n.bias.data(), n.m.data(), n.e.data(), n.factor.data(), 3, -128, 127};
+        if (pixels == 16) s.zero = -128, s.lo = -100, s.hi = 90;
+        if (pixels == 2) s.zero = 127, s.lo = -7;
         constexpr int64_t kLines = 3, kPixel = 8, kGroups = 5;
-        const int64_t x_pixel = 2 * kPixel, x_line = (pixels + 4) * x_pixel, y_pixel = channels + 7,
-                      blocks = (channels + kBlock - 1) / kBlock;
+        const int64_t x_pixel = 2 * kPixel, x_line = (pixels + 4) * x_pixel,
+                      y_pixel = channels + (pixels == 29 ? 0 : 7), blocks = (channels + kBlock - 1) / kBlock;
         std::vector<uint8_t> x(static_cast<size_t>(kLines * x_line + 200));
         for (uint8_t& each : x) each = static_cast<uint8_t>(draws.in(0, 255));
         const std::vector<int32_t> offset{0, 4, 8, 20, 40};
