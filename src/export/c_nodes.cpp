@@ -16,8 +16,16 @@ std::string loops(int64_t rows, int64_t columns) {
 bool powers_of_two(const std::vector<float>& x) {
   return std::all_of(x.begin(), x.end(), [](float each) {
     int exponent = 0;
-    return std::frexp(each, &exponent) == 0.5f && exponent > -100 && exponent < 100;
+    return std::frexp(each, &exponent) == 0.5f && exponent > -99 && exponent < 99;
   });
+}
+
+// Multiplies u by one of `factors`: returns the exponent of one power of two, which to_code adds, and otherwise writes
+// to text.
+int factor_of_code(const std::vector<float>& factors, const std::string& number, std::string& text) {
+  if (factors.size() == 1 && powers_of_two(factors)) return std::ilogb(factors[0]);
+  text += concat("      u = u * ", number, ";\n");
+  return 0;
 }
 
 }  // namespace
@@ -48,19 +56,23 @@ void Writer::write(const Node& node, const inference::Quantize& op) {
   } else if (op.rule == CodeRule::kPositive) {
     code = "u > 0.0f ? 1 : 0";
   } else {
-    if (op.rule == CodeRule::kInverse) text += concat("      u = u * ", numbers("s", inverse, "j"), ";\n");
+    int k = 0;
+    if (op.rule == CodeRule::kInverse) k = factor_of_code(inverse, numbers("s", inverse, "j"), text);
     if (op.rule == CodeRule::kOffset && !op.shift.empty())
       text += concat("      u = u - ", numbers("m", op.shift, "j"), ";\n");
-    if ((op.rule == CodeRule::kDivide || op.rule == CodeRule::kOffset) && !op.scale.empty())
-      text += powers_of_two(op.scale) ? concat("      u = u * ", numbers("s", inverse, "j"), ";\n")
-                                      : concat("      u = u / ", numbers("s", op.scale, "j"), ";\n");
-    if (op.rule == CodeRule::kTimes) text += concat("      u = u * ", numbers("s", op.scale, "j"), ";\n");
+    if ((op.rule == CodeRule::kDivide || op.rule == CodeRule::kOffset) && !op.scale.empty()) {
+      if (powers_of_two(op.scale))
+        k = factor_of_code(inverse, numbers("s", inverse, "j"), text);
+      else
+        text += concat("      u = u / ", numbers("s", op.scale, "j"), ";\n");
+    }
+    if (op.rule == CodeRule::kTimes) k = factor_of_code(op.scale, numbers("s", op.scale, "j"), text);
     std::string zero = op.zero.empty() ? "0" : std::to_string(op.zero[0]);
     if (op.zero.size() > 1) {
       array("int32_t", concat("z", now_), std::vector<int32_t>(op.zero.begin(), op.zero.end()));
       zero = concat("z", now_, "[j]");
     }
-    code = concat("to_code(u, ", zero, ", ", op.lo, ", ", op.hi, ")");
+    code = concat("to_code(u, ", k, ", ", zero, ", ", op.lo, ", ", op.hi, ")");
     rounds_ = true;
   }
   each(node, text, code, concat("quantize ", op.spec.dtype));
@@ -70,7 +82,8 @@ void Writer::write(const Node& node, const inference::Requantize& op) {
   const std::string text = concat("      float u = (float)", load(node.inputs[0], "p", "j"), ";\n      u = u * ",
                                   numbers("s", op.factor, "j"), ";\n");
   rounds_ = true;
-  each(node, text, concat("to_code(u, ", op.zero, ", ", op.lo, ", ", op.hi, ")"), concat("int32 to ", op.spec.dtype));
+  each(node, text, concat("to_code(u, 0, ", op.zero, ", ", op.lo, ", ", op.hi, ")"),
+       concat("int32 to ", op.spec.dtype));
 }
 
 void Writer::write(const Node& node, const inference::Dequantize&) {

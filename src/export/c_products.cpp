@@ -87,14 +87,15 @@ std::string c_common(bool bits, bool rounds) {
       "struct conv {\n  int32_t h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, groups, pad;\n};\n\n";
   if (rounds)
     out +=
-        "/* To the nearest integer, of two the even one, then + z, within [lo, hi]. By the bits of the float: a core "
-        "may\n"
-        "   have no unit for floats. */\n"
-        "static int32_t to_code(float u, int32_t z, int32_t lo, int32_t hi) {\n"
-        "  const uint32_t bits = bits_of(u), e = (bits >> 23) & 255U, m = (bits & 0x7fffffU) | 0x800000U;\n"
+        "/* u * 2^k to the nearest integer, of two the even one, then + z, within [lo, hi]; |k| < 100. By the bits of "
+        "the "
+        "float:\n   a core may have no unit for floats. */\n"
+        "static int32_t to_code(float u, int32_t k, int32_t z, int32_t lo, int32_t hi) {\n"
+        "  const uint32_t bits = bits_of(u), m = (bits & 0x7fffffU) | 0x800000U;\n"
+        "  const int32_t e = (int32_t)((bits >> 23) & 255U) + k;\n"
         "  int32_t r = 0;\n"
-        "  if (e > 142U) {\n    r = 65536;\n  } else if (e >= 126U) {\n"
-        "    const uint32_t s = 150U - e;\n"
+        "  if (e > 142) {\n    r = 65536;\n  } else if (e >= 126) {\n"
+        "    const uint32_t s = (uint32_t)(150 - e);\n"
         "    r = (int32_t)((m + ((1U << (s - 1U)) - 1U) + ((m >> s) & 1U)) >> s);\n  }\n"
         "  r = ((bits >> 31) != 0U ? -r : r) + z;\n"
         "  return r <= lo ? lo : r >= hi ? hi : r;\n}\n\n";

@@ -82,6 +82,10 @@ constexpr const char* kThree =
 constexpr const char* kOne =
     "u = u - ((u >> 1) & fives);\n    u = (u & threes) + ((u >> 2) & threes);\n"
     "    bytes += (u + (u >> 4)) & 0x0f0f0f0fU;\n";
+// Of two words, of which the second has bits in its lower half alone: these fill one bit of each field.
+constexpr const char* kOneAndHalf =
+    "u = u - ((u >> 1) & fives) + (v & fives) + (((v >> 1) & fives) << 16);\n"
+    "    u = (u & threes) + ((u >> 2) & threes);\n    bytes += (u + (u >> 4)) & 0x0f0f0f0fU;\n";
 constexpr const char* kSumOfBytes = "bytes = (bytes & 0x00ff00ffU) + ((bytes >> 8) & 0x00ff00ffU);\n";
 
 // Every number of words.
@@ -98,10 +102,16 @@ std::string differ_any() {
       kOne, "  }\n  ", kSumOfBytes, "  return sum + (int32_t)((bytes + (bytes << 16)) >> 16);\n}\n\n");
 }
 
-// Of n words, without a loop.
-std::string differ_n(int64_t n) {
+// Whether of the words of a row that are not counted by threes the last has its lower half alone.
+bool ends_in_half(int64_t cols) { return (cols + 31) / 32 % 3 == 2 && cols % 32 > 0 && cols % 32 <= 16; }
+// Of the words and their last in functions without a loop.
+std::string row_name(int64_t cols) { return concat((cols + 31) / 32, ends_in_half(cols) ? "_half" : ""); }
+
+// Of rows of `cols` bits, without a loop.
+std::string differ_n(int64_t cols) {
+  const int64_t n = (cols + 31) / 32;
   std::string out =
-      concat("static inline int32_t differ_", n,
+      concat("static inline int32_t differ_", row_name(cols),
              "(const uint32_t *a, const uint32_t *b, uint32_t fives, uint32_t threes) {\n  uint32_t bytes = "
              "0, u",
              n < 3 ? "" : ", v, w", ";\n");
@@ -109,6 +119,12 @@ std::string differ_n(int64_t n) {
   int64_t i = 0;
   for (; i + 3 <= n; i += 3)
     out += concat("  ", word("u", i), ", ", word("v", i + 1), ", ", word("w", i + 2), ";\n    ", kThree);
+  if (ends_in_half(cols)) {
+    out += concat("  ", word("u", i),
+                  n < 3 ? concat(";\n  const uint32_t ", word("v", i + 1)) : concat(", ", word("v", i + 1)), ";\n    ",
+                  kOneAndHalf);
+    i += 2;
+  }
   for (; i < n; ++i) out += concat("  ", word("u", i), ";\n    ", kOne);
   if (n < 8) return out + "  return (int32_t)((bytes * 0x01010101U) >> 24);\n}\n\n";
   return concat(out, "  ", kSumOfBytes, "  return (int32_t)((bytes + (bytes << 16)) >> 16);\n}\n\n");
@@ -118,9 +134,10 @@ std::string differ_n(int64_t n) {
 // instruction, by a constant in two.
 constexpr const char* kMasks = "static const uint32_t masks[2] = {0x55555555U, 0x33333333U};\n\n";
 
-// WORDS: of a row; DIFFER: how many signs differ; TWICE: that number, or of two rows the sum.
-constexpr const char* kSignsToSigns = R"(/* A product of signs to signs: 1 where of the signs at most most[j] differ. */
-static void NAME(const uint32_t *x, const uint32_t *w, const int32_t *most, const struct conv *c, uint32_t *out) {
+// WORDS: of a row; DIFFER: how many signs differ; TWICE: that number, or of two rows the sum. Its difference to the
+// limit is a sign, which moves in from the top.
+constexpr const char* kSignsToSigns = R"(/* A product of signs to signs: 1 where fewer than limit[j] signs differ. */
+static void NAME(const uint32_t *x, const uint32_t *w, const int32_t *limit, const struct conv *c, uint32_t *out) {
   const int32_t n = WORDS, pixels = c->oh * c->ow;
   const volatile uint32_t *const read = masks;
   const uint32_t fives = read[0], threes = read[1];
@@ -130,12 +147,13 @@ static void NAME(const uint32_t *x, const uint32_t *w, const int32_t *most, cons
     const uint32_t *b = w;
     (void)two;
     for (j = 0; j < c->o;) {
-      uint32_t signs = 0, bit = 1;
-      for (end = c->o - j < 32 ? c->o : j + 32; j < end; ++j, b += n, bit += bit) {
+      const int32_t count = c->o - j < 32 ? c->o - j : 32;
+      uint32_t signs = 0;
+      for (end = j + count; j < end; ++j, b += n) {
         const int32_t d = DIFFER;
-        if (TWICE <= most[j]) signs += bit;
+        signs = (signs >> 1) | ((uint32_t)(TWICE - limit[j]) & 0x80000000U);
       }
-      *out++ = signs;
+      *out++ = signs >> (32 - count);
     }
   }
 }
@@ -290,17 +308,18 @@ void Writer::gathers_signs(const inference::Product& op) {
 std::string Writer::signs_function(const Node& node, const inference::Product& op) {
   const int64_t n = words_of(op);
   const bool unrolled = n <= kMostUnrolled && node.form.sample.numel() >= kManySums, zeros = zeros_outside(op);
-  const std::string differ = unrolled ? concat("differ_", n, "(window, b, fives, threes)")
+  const std::string row = row_name(op.weight.cols());
+  const std::string differ = unrolled ? concat("differ_", row, "(window, b, fives, threes)")
                                       : std::string("differ(window, b, n, fives, threes)");
   std::string name = "signs_to_signs", twice = "d";
-  if (unrolled) name += concat('_', n);
+  if (unrolled) name += concat('_', row);
   if (zeros) {
     name += "_padded";
     twice = concat("d + (two ? ", replaced(differ, "window", "window + n"), " : d)");
   }
   gathers_signs(op);
   need("masks", kMasks);
-  unrolled ? need(concat("differ_", n), differ_n(n)) : need("differ", differ_any());
+  unrolled ? need(concat("differ_", row), differ_n(op.weight.cols())) : need("differ", differ_any());
   std::string text = replaced(kSignsToSigns, "NAME", name);
   text = replaced(text, "WORDS", unrolled ? std::to_string(n) : "(c->kh * c->kw * c->c + 31) / 32");
   need(name, replaced(replaced(text, "DIFFER", differ), "TWICE", twice));
@@ -336,6 +355,7 @@ bool Writer::signs_to_signs(const Node& node, const inference::Product& op) {
     for (int64_t& each : at) {
       each = std::clamp(op.weight.cols() - each, int64_t{-2}, 2 * op.weight.cols());
       if (!zeros_outside(op)) each >>= 1;
+      ++each;
     }
     array("int32_t", concat("t", now_), at);
     body_ << "  " << signs_function(node, op) << '(' << buffer(node.inputs[0]) << ", " << weights << ", " << buffer(end)

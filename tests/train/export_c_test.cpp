@@ -165,6 +165,13 @@ TEST_CASE("Products of one bit in C give our outputs for all widths, paddings an
            "padding: 1, bias: false}}, {batch_norm: {}}], shortcut: [{dequantize: {}}]}}, " + q +
            "{flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
        quant},
+      {"rows of 36 and 144 signs, which end in half a word",
+       "[{unsqueeze: {}}, {quantize: {dtype: int8, scheme: fixed, scale: 0.0078125}}, {conv2d: {out: 4, kernel: 3, "
+       "bias: false}}, " +
+           next + "{conv2d: {out: 16, kernel: 3, padding: 1, bias: false}}, " + next +
+           "{conv2d: {out: 8, kernel: 3, bias: false}}, " + next +
+           "{max_pool: {size: 4}}, {flatten: {}}, {linear: {out: 10, bias: false}}, {tensor_norm: {}}]",
+       quant},
   };
   for (const bool turned : {false, true}) {
     std::vector<std::string> command{"cc",
@@ -187,6 +194,8 @@ TEST_CASE("Products of one bit in C give our outputs for all widths, paddings an
       CHECK(all.back().exact);
       const std::string source = slurp(temp.file(all.back().name + ".c"));
       CHECK(contains(source, "static int32_t gather_signs"));
+      if (all.size() == nets.size())
+        for (const std::string function : {"differ_2_half(", "differ_5_half("}) CHECK(contains(source, function));
       if (all.size() <= 3)
         CHECK(contains(source, concat("static void ", all.size() == 3 ? "uint8" : "int8", "_to_signs")));
       command.push_back(temp.file(all.back().name + ".c"));
