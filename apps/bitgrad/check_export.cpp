@@ -59,6 +59,15 @@ with open(sys.argv[3], "wb") as f:
     for v in np.fromfile(sys.argv[2], np.int8).reshape([-1] + list(a["shape"])):
         i.set_tensor(a["index"], v); i.invoke(); i.get_tensor(b["index"]).astype(np.float32).tofile(f)
 )py";
+constexpr const char* kMicroClient = R"py(
+import sys, numpy as np
+from tflite_micro import runtime
+i = runtime.Interpreter.from_file(sys.argv[1], arena_size=1 << 26)
+a = i.get_input_details(0)
+with open(sys.argv[3], "wb") as f:
+    for v in np.fromfile(sys.argv[2], np.int8).reshape([-1] + list(a["shape"])):
+        i.set_input(v, 0); i.invoke(); i.get_output(0).astype(np.float32).tofile(f)
+)py";
 // PREDICT(in, out) returns 0; of networks of integers it cannot fail.
 constexpr const char* kCMain = R"c(
 #include <stdio.h>
@@ -75,19 +84,25 @@ int main(int argc, char **argv) {
 }
 )c";
 
-// The programs that run files of a target: in Python, or (no script) as C.
+// The programs that run files of a target: in Python, or (no script) as C. rules: those by which the program rounds
+// networks of integers that are files of codes.
 struct Client {
   std::string_view target;
   const char *name, *packages, *script;
+  std::string_view rules = "";
+  bool rounds_by(OutputRounding rule) const { return rules.find(enum_name(rule)) != std::string_view::npos; }
 };
 constexpr Client kClients[] = {{"onnx", "ONNX Runtime", "numpy, onnxruntime", kOnnxClient},
                                {"qonnx", "qonnx", "numpy, qonnx", kQonnxClient},
-                               {"tflite", "LiteRT", "numpy, ai_edge_litert", kTfliteClient},
-                               {"c", "C", "", nullptr}};
-const Client& client_of(const ExportTarget& target) {
+                               {"tflite", "LiteRT", "numpy, ai_edge_litert", kTfliteClient, "double float"},
+                               {"tflite", "TensorFlow Lite Micro", "numpy, tflite_micro", kMicroClient, "double"},
+                               {"c", "C", "", nullptr, "double single float"}};
+std::vector<Client> clients_of(const ExportTarget& target) {
+  std::vector<Client> out;
   for (const Client& c : kClients)
-    if (c.target == target.name) return c;
-  fail(kCheck, "format ", target.name, " has no client that is known here");
+    if (c.target == target.name) out.push_back(c);
+  require(!out.empty(), kCheck, "format ", target.name, " has no client that is known here");
+  return out;
 }
 
 class TemporaryFolder {
@@ -198,9 +213,7 @@ Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t
 
 // The kernels of LiteRT that round by the rule.
 std::string litert_kernels(OutputRounding rule) {
-  if (rule == OutputRounding::kDouble) return "BUILTIN_REF";
-  if (rule == OutputRounding::kFloat) return "AUTO";
-  fail(kCheck, "LiteRT has no kernels that round by rule ", enum_name(rule), ". Leave --check out");
+  return concat("kernels = \"", rule == OutputRounding::kFloat ? "AUTO" : "BUILTIN_REF", "\"\n");
 }
 
 void run_c(const std::string& path, bool integers, const TemporaryFolder& folder, const std::string& log) {
@@ -258,50 +271,91 @@ std::string compared(const std::string& client, const std::vector<float>& ours, 
   return line;
 }
 
+bool installed(const Client& client) {
+  const TemporaryFolder folder;
+  const std::string log = folder.file("log");
+  if (client.script == nullptr) return run({compiler(), "--version"}, log) == 0;
+  return run({python(), "-c", concat("import ", client.packages)}, log) == 0;
+}
+
+// Inputs of the written file, and what the model makes of them.
+struct Drawn {
+  std::optional<IntegerFile> integers = std::nullopt;
+  Tensor x = {}, y = {};
+};
+
+Drawn draw(const ExportTarget& target, Learner& learner, const OpenedFile& file, const ExportSpec& spec,
+           int64_t samples, const TemporaryFolder& folder) {
+  Drawn out{integer_file(target, learner)};
+  std::vector<uint8_t> bytes;
+  out.x = out.integers && !spec.with_normalization
+              ? drawn_codes(*out.integers, samples, bytes)
+              : drawn_samples(*learner.input(), file.config.data, samples, spec.with_normalization, bytes);
+  out.y = learner.predict(out.x);
+  std::ofstream raw(folder.file("x"), std::ios::binary);
+  bytes.empty() ? raw.write(static_cast<const char*>(out.x.data()), out.x.bytes())
+                : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  return out;
+}
+
+std::string check_in(const Client& client, const std::string& path, const Drawn& drawn, const ExportSpec& spec,
+                     int64_t samples, const TemporaryFolder& folder) {
+  const std::string log = folder.file("log"), name = client.script == nullptr ? compiler() : client.name;
+  const std::optional<IntegerFile>& integers = drawn.integers;
+  if (client.script == nullptr) {
+    run_c(path, integers.has_value(), folder, log);
+  } else {
+    const bool codes = integers && !integers->values;
+    std::vector<std::string> command{python(),
+                                     "-c",
+                                     concat(codes ? litert_kernels(integers->rule) : "", client.script),
+                                     path,
+                                     folder.file("x"),
+                                     folder.file("y")};
+    for (const int64_t d : drawn.x.shape().dims()) command.push_back(std::to_string(d));
+    const int code = run(command, log);
+    if (code != 0) fail_with(ErrorCode::kData, kCheck, name, " ended with ", code, ": ", text_of_file(log));
+  }
+  const std::vector<float> ours = drawn.y.to_vector();
+  std::vector<float> theirs = outputs_of(folder.file("y"), name, ours.size());
+  if (integers && !integers->values)
+    for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
+  return compared(name, ours, theirs, drawn.y.cols(), samples, integers ? integers->out().scale : 0,
+                  spec.form == "qdq");
+}
+
 }  // namespace
 
 void require_client(const ExportTarget& target) {
-  const TemporaryFolder folder;
-  const std::string log = folder.file("log");
-  if (const Client& client = client_of(target); client.script != nullptr)
-    require(run({python(), "-c", concat("import ", client.packages)}, log) == 0, kCheck, "no ", client.packages, " in ",
-            python(), ". Install them, name a Python by BITGRAD_PYTHON, or leave --check out");
-  else
-    require(run({compiler(), "--version"}, log) == 0, kCheck, "no compiler ", compiler(),
+  std::string missing;
+  for (const Client& client : clients_of(target)) {
+    if (installed(client)) return;
+    require(client.script != nullptr, kCheck, "no compiler ", compiler(),
             ". Install one, name it by CC, or leave --check out");
+    missing += concat(missing.empty() ? "" : " or ", client.packages);
+  }
+  fail(kCheck, "no ", missing, " in ", python(),
+       ". Install them, name a Python by BITGRAD_PYTHON, or leave --check out");
 }
 
 std::string check_in_client(const ExportTarget& target, const std::string& path, Learner& learner,
                             const OpenedFile& file, const ExportSpec& spec, int64_t samples) {
   const TemporaryFolder folder;
-  const std::string log = folder.file("log");
-  const std::optional<IntegerFile> integers = integer_file(target, learner);
-  std::vector<uint8_t> bytes;
-  const Tensor x = integers && !spec.with_normalization
-                       ? drawn_codes(*integers, samples, bytes)
-                       : drawn_samples(*learner.input(), file.config.data, samples, spec.with_normalization, bytes);
-  const Tensor y = learner.predict(x);
-  std::ofstream raw(folder.file("x"), std::ios::binary);
-  bytes.empty() ? raw.write(static_cast<const char*>(x.data()), x.bytes())
-                : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-  raw.close();
-  const Client& found = client_of(target);
-  const std::string client = found.script == nullptr ? compiler() : found.name;
-  if (found.script == nullptr) {
-    run_c(path, integers.has_value(), folder, log);
-  } else {
-    std::string script = found.script;
-    if (integers && !integers->values) script = concat("kernels = \"", litert_kernels(integers->rule), "\"\n", script);
-    std::vector<std::string> command{python(), "-c", script, path, folder.file("x"), folder.file("y")};
-    for (const int64_t d : x.shape().dims()) command.push_back(std::to_string(d));
-    const int code = run(command, log);
-    if (code != 0) fail_with(ErrorCode::kData, kCheck, client, " ended with ", code, ": ", text_of_file(log));
+  const Drawn drawn = draw(target, learner, file, spec, samples, folder);
+  const bool codes = drawn.integers && !drawn.integers->values;
+  std::string lines, others;
+  for (const Client& client : clients_of(target)) {
+    if (!installed(client)) continue;
+    if (!codes || client.rounds_by(drawn.integers->rule))
+      lines += check_in(client, path, drawn, spec, samples, folder) + '\n';
+    else
+      others += concat("no check in ", client.name, ": it rounds by rule ", client.rules, ", the model by ",
+                       enum_name(drawn.integers->rule), '\n');
   }
-  const std::vector<float> ours = y.to_vector();
-  std::vector<float> theirs = outputs_of(folder.file("y"), client, ours.size());
-  if (integers && !integers->values)
-    for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
-  return compared(client, ours, theirs, y.cols(), samples, integers ? integers->out().scale : 0, spec.form == "qdq");
+  require(!lines.empty(), kCheck, others, "Leave --check out");
+  lines += others;
+  lines.pop_back();
+  return lines;
 }
 
 }  // namespace bitgrad::cli

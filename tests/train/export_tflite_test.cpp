@@ -1,5 +1,5 @@
-// Files of TensorFlow Lite: LiteRT (Python of $BITGRAD_PYTHON) computes the codes of an int64 reference with the
-// kernels of the model's rule, and others with those of another.
+// Files of TensorFlow Lite: LiteRT and TensorFlow Lite Micro (Python of $BITGRAD_PYTHON) compute the codes of an int64
+// reference with the kernels of the model's rule, and others with those of another.
 #include <cstdlib>
 #include <fstream>
 
@@ -21,7 +21,7 @@ using Codes = IntegerReference::Codes;
 constexpr int kSamples = 40;
 
 // FILE KERNELS INPUTS OUTPUTS: codes in, codes out, sample by sample.
-constexpr const char* kClient = R"py(
+constexpr const char* kLiteRt = R"py(
 import sys, numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 kernels = {"reference": OpResolverType.BUILTIN_REF, "optimized": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, "xnnpack": OpResolverType.AUTO}
@@ -36,15 +36,25 @@ with open(sys.argv[4], "wb") as f:
     for v in x:
         i.set_tensor(a["index"], v); i.invoke(); i.get_tensor(b["index"]).tofile(f)
 )py";
+// The same; its one set of kernels rounds by rule double.
+constexpr const char* kMicro = R"py(
+import sys, numpy as np
+from tflite_micro import runtime
+i = runtime.Interpreter.from_file(sys.argv[1], arena_size=1 << 22)
+a = i.get_input_details(0)
+with open(sys.argv[4], "wb") as f:
+    for v in np.fromfile(sys.argv[3], np.int8).reshape(-1, *a["shape"]):
+        i.set_input(v, 0); i.invoke(); i.get_output(0).tofile(f)
+)py";
 
 std::string python() {
   const char* const named = std::getenv("BITGRAD_PYTHON");
   return named != nullptr ? named : "python3";
 }
 
-bool has_client() {
-  const bool there = run_program({python(), "-c", "import numpy, ai_edge_litert.interpreter"}).code == 0;
-  if (!there) WARN("skipped: no ai_edge_litert in " + python() + ". Set BITGRAD_PYTHON");
+bool has(const std::string& package) {
+  const bool there = run_program({python(), "-c", "import numpy, " + package}).code == 0;
+  if (!there) WARN("skipped: no " + package + " in " + python() + ". Set BITGRAD_PYTHON");
   return there;
 }
 
@@ -67,10 +77,10 @@ Drawn drawn(const inference::Graph& graph, const std::string& file) {
   return out;
 }
 
-// Codes of the file in LiteRT that differ from the reference.
-int64_t differing(const TempDir& temp, const std::string& kernels, const Drawn& codes) {
+// Codes of the file in the client that differ from the reference.
+int64_t differing(const TempDir& temp, const std::string& client, const std::string& kernels, const Drawn& codes) {
   const ProcessResult r =
-      run_program({python(), "-c", kClient, temp.file("net.tflite"), kernels, temp.file("x"), temp.file("y")});
+      run_program({python(), "-c", client, temp.file("net.tflite"), kernels, temp.file("x"), temp.file("y")});
   INFO(r.err.substr(r.err.size() > 3000 ? r.err.size() - 3000 : 0));
   REQUIRE(r.code == 0);
   const std::string y = slurp(temp.file("y"));
@@ -90,7 +100,7 @@ void write_file(const TempDir& temp, const inference::Graph& graph) {
 }  // namespace
 
 TEST_CASE("LiteRT computes the codes of the model's rule") {
-  if (!has_client()) return;
+  if (!has("ai_edge_litert.interpreter")) return;
   const TempDir temp;
   const std::pair<OutputRounding, std::string> kernels[] = {{OutputRounding::kDouble, "reference"},
                                                             {OutputRounding::kFloat, "xnnpack"}};
@@ -100,15 +110,41 @@ TEST_CASE("LiteRT computes the codes of the model's rule") {
       INFO(net.name);
       write_file(temp, net.graph);
       const Drawn codes = drawn(net.graph, temp.file("x"));
-      CHECK(differing(temp, its, codes) == 0);
-      otherwise += differing(temp, rule == OutputRounding::kDouble ? "xnnpack" : "reference", codes);
+      CHECK(differing(temp, kLiteRt, its, codes) == 0);
+      otherwise += differing(temp, kLiteRt, rule == OutputRounding::kDouble ? "xnnpack" : "reference", codes);
     }
     INFO(its);
     CHECK(otherwise > 0);  // else the rules are not told apart
     for (const NamedGraph& net : integer_layers::shared_nets(rule)) {
       INFO(net.name);
       write_file(temp, net.graph);
-      CHECK(differing(temp, its, drawn(net.graph, temp.file("x"))) == 0);
+      CHECK(differing(temp, kLiteRt, its, drawn(net.graph, temp.file("x"))) == 0);
     }
+  }
+}
+
+TEST_CASE("TensorFlow Lite Micro computes the codes of rule double") {
+  if (!has("tflite_micro")) return;
+  const TempDir temp;
+  for (auto* const listed : {integer_nets, integer_layers::shared_nets})
+    for (const NamedGraph& net : listed(OutputRounding::kDouble)) {
+      INFO(net.name);
+      write_file(temp, net.graph);
+      CHECK(differing(temp, kMicro, "", drawn(net.graph, temp.file("x"))) == 0);
+    }
+  int64_t otherwise = 0;
+  for (const NamedGraph& net : integer_nets(OutputRounding::kSingle)) {
+    write_file(temp, net.graph);
+    otherwise += differing(temp, kMicro, "", drawn(net.graph, temp.file("x")));
+  }
+  CHECK(otherwise > 0);  // else the rules are not told apart
+}
+
+TEST_CASE("Files of ResNet-8 for TensorFlow Lite are no larger than those of its own converter") {
+  const TempDir temp;
+  for (const auto& [weights, most] : {std::pair<DType, int64_t>{dtypes::int8, 98'496}, {dtypes::int4, 62'000}}) {
+    INFO(weights);
+    write_file(temp, small_resnet(OutputRounding::kDouble, weights, 32, 16));
+    CHECK(std::ssize(slurp(temp.file("net.tflite"))) <= most);
   }
 }
