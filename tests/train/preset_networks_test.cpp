@@ -23,6 +23,7 @@ const std::map<std::string, Published> kPublished = {
     {"bitnet", {{64}, 797952, 52994048}},
     {"birealnet18", {{224, 224, 3}, 11689512, 1814073344}},
     {"cnv", {{32, 32, 3}, 1546690, 59461376}},
+    {"ds_cnn", {{49, 10, 1}, 23756, 2656768}},
     {"finn_mlp", {{28, 28}, 59394, 59008}},
     {"gpt", {{64}, 804096, 52994048}},
     {"llama", {{64}, 795904, 52994048}},
@@ -128,6 +129,17 @@ Count count_mobilenet_v1() {
   for (const auto& [in, out, size] : kMobile) c.depthwise(size, in).norm(in).conv(size, 1, in, out).norm(out);
   return c;
 }
+// mlcommons/tiny, keyword_spotting: 24,908 numbers, of which 1,152 are running statistics. 25 x 5 pixels of 64 channels
+// from a window of 10 x 4 on, biases everywhere.
+Count count_ds_cnn() {
+  constexpr int64_t kPixels = 25 * 5, kChannels = 64;
+  Count c;
+  for (const int64_t in : {10 * 4, 9, 64, 9, 64, 9, 64, 9, 64}) {
+    c.numbers(in * kChannels + kChannels).norm(kChannels);
+    c.macs += in * kChannels * kPixels;
+  }
+  return c.linear(kChannels, 12).numbers(12);
+}
 // Liu et al. 2020, arXiv 2003.03488, figure 5, and its code: MobileNet with full 3x3 convolutions; per block two signs
 // with a shift, and two RPReLU of three numbers a channel. Table 2: 4.82 G binary products.
 Count count_reactnet_a() {
@@ -161,6 +173,7 @@ TEST_CASE("numbers expected of the shipped networks are those of the papers' tab
   const std::map<std::string, Count> counted = {{"bitnet", count_llama(true)},
                                                 {"birealnet18", count_birealnet18()},
                                                 {"cnv", count_cnv()},
+                                                {"ds_cnn", count_ds_cnn()},
                                                 {"finn_mlp", count_finn_mlp()},
                                                 {"larq_mnist", count_larq_mnist()},
                                                 {"gpt", count_gpt()},
@@ -185,6 +198,7 @@ TEST_CASE("numbers expected of the shipped networks are those of the papers' tab
   CHECK(rounded(count_mobilenet_v1().macs, 1000000) == 569);      // 569 M
   CHECK(count_birealnet18().parameters == 11689512);              // torchvision
   CHECK(count_resnet8().parameters + 480 == 78666);               // MLPerf Tiny
+  CHECK(count_ds_cnn().parameters + 1152 == 24908);               // MLPerf Tiny
   CHECK(rounded(count_resnet8().macs, 100000) == 125);            // 12.5 M
 }
 
@@ -215,8 +229,8 @@ TEST_CASE("shipped networks have the published numbers of parameters and multipl
     const LayerTable table = layer_table(*model);
     CHECK(table.parameters == published.parameters);
     CHECK(table.macs == published.macs);
-    const bool ten = published.image.rank() == 2 || published.image[0] == 32;
-    CHECK(model->output_form()->sample == (ids ? Shape{64, 65} : Shape{ten ? 10 : 1000}));
+    const int64_t classes = published.image.rank() == 2 || published.image[0] == 32 ? 10 : name == "ds_cnn" ? 12 : 1000;
+    CHECK(model->output_form()->sample == (ids ? Shape{64, 65} : Shape{classes}));
     std::ostringstream text;
     print_layer_table(text, *model);
     const std::string lines = text.str();
