@@ -28,6 +28,8 @@ namespace bitgrad::cli {
 namespace {
 
 constexpr std::string_view kCheck = "--check";
+constexpr int64_t kBlock =
+    256;  // samples at once in networks of integers, whose results are those of each sample alone
 
 // Arguments of each client: FILE INPUTS OUTPUTS DIM...; inputs are raw fp32, or bytes or int64 where the file takes
 // these, outputs raw fp32.
@@ -68,7 +70,7 @@ with open(sys.argv[3], "wb") as f:
     for v in np.fromfile(sys.argv[2], np.int8).reshape([-1] + list(a["shape"])):
         i.set_input(v, 0); i.invoke(); i.get_output(0).astype(np.float32).tofile(f)
 )py";
-// PREDICT(in, out) returns 0; of networks of integers it cannot fail.
+// PREDICT(in, out) returns 0; of networks of integers that take codes or bytes it cannot fail.
 constexpr const char* kCMain = R"c(
 #include <stdio.h>
 int main(int argc, char **argv) {
@@ -176,20 +178,20 @@ Tensor drawn_samples(const Form& input, const DataSection& data, int64_t samples
   return x;
 }
 
-// Files of networks of integers take and give codes; those of ONNX the values of codes.
+// Files of networks of integers take and give codes; those of ONNX the values of codes, and with --float-io any values.
 struct IntegerFile {
   inference::Graph graph;
   OutputRounding rule = OutputRounding::kDouble;
-  bool values = false;
+  bool values = false, between = false;
   inference::CodeScale in() const { return inference::code_scale(graph[1]); }
   inference::CodeScale out() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
 };
 
-std::optional<IntegerFile> integer_file(const ExportTarget& target, Learner& learner) {
+std::optional<IntegerFile> integer_file(const ExportTarget& target, Learner& learner, const ExportSpec& spec) {
   const std::optional<OutputRounding> rule = inference::integer_rule(learner.model());
-  const bool values = target.name == "onnx";
+  const bool values = target.name == "onnx" || spec.float_io;
   if (!rule || (!values && target.name != "c" && target.name != "tflite")) return std::nullopt;
-  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule, values};
+  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule, values, spec.float_io};
 }
 
 // Values of random codes, which `bytes` gets if the file takes codes.
@@ -200,14 +202,20 @@ Tensor drawn_codes(const IntegerFile& file, int64_t samples, std::vector<uint8_t
   const RandomStream draws{1, Purpose::kInit, 0, 0};
   const inference::CodeScale in = file.in();
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const auto code = static_cast<int8_t>(draws.bits32(static_cast<uint64_t>(i)) & 255U);
-    x.as<float>()[i] = in.scale * static_cast<float>(code - in.zero);
+    const uint32_t drawn = draws.bits32(static_cast<uint64_t>(i));
+    // Between the values of codes: eighths of a step, some of them beyond the range.
+    const float code = file.between ? static_cast<float>(drawn % 2304U) / 8.0f - 144.0f
+                                    : static_cast<float>(static_cast<int8_t>(drawn & 255U));
+    x.as<float>()[i] = in.scale * (code - static_cast<float>(in.zero));
   }
   if (file.values) return x;
-  std::vector<Tensor> values;
-  (void)inference::IntegerNetwork(file.graph).run(x, &values);
-  const std::vector<float> codes = values[1].without_quant().to_vector();
-  for (const float code : codes) bytes.push_back(static_cast<uint8_t>(static_cast<int8_t>(code)));
+  const inference::IntegerNetwork network(file.graph);
+  for (int64_t begin = 0; begin < samples; begin += kBlock) {
+    std::vector<Tensor> values;  // of all layers
+    (void)network.run(x.row_slice(begin, std::min(begin + kBlock, samples)), &values);
+    const std::vector<float> codes = values[1].without_quant().to_vector();
+    for (const float code : codes) bytes.push_back(static_cast<uint8_t>(static_cast<int8_t>(code)));
+  }
   return x;
 }
 
@@ -216,12 +224,12 @@ std::string litert_kernels(OutputRounding rule) {
   return concat("kernels = \"", rule == OutputRounding::kFloat ? "AUTO" : "BUILTIN_REF", "\"\n");
 }
 
-void run_c(const std::string& path, bool integers, const TemporaryFolder& folder, const std::string& log) {
+void run_c(const std::string& path, bool returns, const TemporaryFolder& folder, const std::string& log) {
   const std::filesystem::path file = std::filesystem::absolute(path);
   const std::string name = c_name_of(path);
   std::ofstream(folder.file("main.c")) << "#include \"" << file.stem().string() << ".h\"\n#define NAME(x) " << name
                                        << "##x\n#define PREDICT(x, y) "
-                                       << (integers ? "(NAME(_predict)(x, y), 0)" : "NAME(_predict)(x, y)") << '\n'
+                                       << (returns ? "NAME(_predict)(x, y)" : "(NAME(_predict)(x, y), 0)") << '\n'
                                        << kCMain;
   int code = run({compiler(), "-std=c99", "-O2", "-I" + file.parent_path().string(), folder.file("main.c"),
                   file.string(), "-o", folder.file("main")},
@@ -281,17 +289,24 @@ bool installed(const Client& client) {
 // Inputs of the written file, and what the model makes of them.
 struct Drawn {
   std::optional<IntegerFile> integers = std::nullopt;
-  Tensor x = {}, y = {};
+  Tensor x = {};
+  std::vector<float> y = {};
+  int64_t width = 0;  // of a row of y
 };
 
 Drawn draw(const ExportTarget& target, Learner& learner, const OpenedFile& file, const ExportSpec& spec,
            int64_t samples, const TemporaryFolder& folder) {
-  Drawn out{integer_file(target, learner)};
+  Drawn out{integer_file(target, learner, spec)};
   std::vector<uint8_t> bytes;
   out.x = out.integers && !spec.with_normalization
               ? drawn_codes(*out.integers, samples, bytes)
               : drawn_samples(*learner.input(), file.config.data, samples, spec.with_normalization, bytes);
-  out.y = learner.predict(out.x);
+  for (int64_t begin = 0, all = samples, block = out.integers ? kBlock : all; begin < all; begin += block) {
+    const Tensor y = learner.predict(out.x.row_slice(begin, std::min(begin + block, all)));
+    const std::vector<float> rows = y.to_vector();
+    out.y.insert(out.y.end(), rows.begin(), rows.end());
+    out.width = y.cols();
+  }
   std::ofstream raw(folder.file("x"), std::ios::binary);
   bytes.empty() ? raw.write(static_cast<const char*>(out.x.data()), out.x.bytes())
                 : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -303,7 +318,7 @@ std::string check_in(const Client& client, const std::string& path, const Drawn&
   const std::string log = folder.file("log"), name = client.script == nullptr ? compiler() : client.name;
   const std::optional<IntegerFile>& integers = drawn.integers;
   if (client.script == nullptr) {
-    run_c(path, integers.has_value(), folder, log);
+    run_c(path, !integers || (spec.float_io && !spec.with_normalization), folder, log);
   } else {
     const bool codes = integers && !integers->values;
     std::vector<std::string> command{python(),
@@ -316,11 +331,10 @@ std::string check_in(const Client& client, const std::string& path, const Drawn&
     const int code = run(command, log);
     if (code != 0) fail_with(ErrorCode::kData, kCheck, name, " ended with ", code, ": ", text_of_file(log));
   }
-  const std::vector<float> ours = drawn.y.to_vector();
-  std::vector<float> theirs = outputs_of(folder.file("y"), name, ours.size());
+  std::vector<float> theirs = outputs_of(folder.file("y"), name, drawn.y.size());
   if (integers && !integers->values)
     for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
-  return compared(name, ours, theirs, drawn.y.cols(), samples, integers ? integers->out().scale : 0,
+  return compared(name, drawn.y, theirs, drawn.width, samples, integers ? integers->out().scale : 0,
                   spec.form == "qdq");
 }
 

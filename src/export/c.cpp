@@ -245,19 +245,22 @@ std::string c_name_of(const std::string& path) {
 namespace {
 
 ExportReport export_integers(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
-  require(!spec.with_normalization, "c",
-          "--with-normalization: the inputs of a network of integers are int8 codes. Leave it out");
   const inference::Graph graph = inference::deployed(*source.model, source.spec->input);
   ExportReport report{.variant = "C99 of integers"};
   note_inputs(report, source, spec, graph);
-  note_codes(report, graph);
-  return c_integer::write_c(graph, path, spec, std::move(report));
+  note_codes(report, graph, spec);
+  return c_integer::write_c(
+      graph, path, spec, std::move(report),
+      spec.with_normalization ? SampleValues(source.affine, source.normalize).table() : std::vector<float>());
 }
 
 }  // namespace
 
 ExportReport export_target_c(const ExportSource& source, const std::string& path, const ExportSpec& spec) {
   if (inference::integer_rule(*source.model)) return export_integers(source, path, spec);
+  require(!spec.float_io, "c",
+          "--float-io: inputs and outputs of this model are floats, as it computes in floats. "
+          "Leave it out");
   const std::string name = c_name_of(path), header = path.substr(0, path.size() - 1) + 'h';
   const inference::Graph graph = c_target::pooled_codes(inference::lowered(*source.model, source.spec->input));
   ExportReport report{.variant = "C99"};

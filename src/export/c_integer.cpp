@@ -1,4 +1,5 @@
-// A network of integers as NAME.c and NAME.h: `void NAME_predict(const int8_t *in, int8_t *out)`.
+// A network of integers as NAME.c and NAME.h: `void NAME_predict(const int8_t *in, int8_t *out)`, or with floats or
+// bytes.
 #include "export/c_integer.h"
 
 #include <algorithm>
@@ -24,8 +25,11 @@ constexpr int64_t kMostSum = int64_t{1} << 31, kPlainSum = int64_t{1} << 30;
 
 class Writer {
  public:
-  Writer(const Graph& graph, std::string prefix, ExportReport& report)
-      : graph_(graph), plan_(make_plan(graph)), report_(report) {
+  Writer(const Graph& graph, std::string prefix, Doors doors, ExportReport& report)
+      : graph_(graph),
+        doors_(std::move(doors)),
+        plan_(make_plan(graph, doors_.floats_in || doors_.bytes_in(), doors_.floats_out)),
+        report_(report) {
     texts_.prefix = std::move(prefix);
   }
   void run();
@@ -82,7 +86,12 @@ class Writer {
         {graph_[now_].layer, std::move(operation), ExportedTensor::Fate::kRefused, 0, std::move(reason)});
   }
 
+  // The first lines of the function.
+  std::string signature() const;
+  std::string constants_of(const std::string& which, const inference::CodeScale& x) const;
+
   const Graph& graph_;
+  const Doors doors_;
   const Plan plan_;
   ExportReport& report_;
   Texts texts_;
@@ -101,7 +110,7 @@ std::string Writer::spot(Value v) const {
 template <typename T>
 std::string Writer::array(const std::string& type, const std::string& name, const std::vector<T>& x) {
   flash_bytes_ += static_cast<int64_t>(x.size() * sizeof(T));
-  const std::string full = concat(name, now_);
+  const std::string full = now_ == 0 ? name : concat(name, now_);
   constants_ << "static const " << type << ' ' << full << '[' << x.size() << "] = {";
   for (size_t i = 0; i < x.size(); ++i) {
     constants_ << (i == 0 ? "" : ",") << (i % 32 == 0 ? "\n  " : "");
@@ -318,6 +327,7 @@ void Writer::write(const Step& step, const inference::Join& op) {
 }
 
 void Writer::run() {
+  if (doors_.bytes_in()) array("int8_t", "code_of_byte", doors_.code_of_byte);
   for (const Step& step : plan_.steps) texts_.fused = texts_.fused || step.sum >= 0;
   for (const Step& step : plan_.steps) {
     now_ = step.node;
@@ -334,24 +344,39 @@ std::string number(float x) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0f" : text + 'f';
 }
 
+std::string Writer::signature() const {
+  return concat(doors_.floats_in ? "int " : "void ", texts_.prefix, "_predict(const ", doors_.in_type(), " *in, ",
+                doors_.out_type(), " *out)");
+}
+
+std::string Writer::constants_of(const std::string& which, const inference::CodeScale& x) const {
+  return concat("#define ", macros(), '_', which, "_SCALE ", number(x.scale), "\n#define ", macros(), '_', which,
+                "_ZERO (", x.zero, ")\n");
+}
+
 std::string Writer::header(const std::vector<std::string>& comment) const {
   const std::string &name = texts_.prefix, guard = macros();
-  std::string lines;
+  std::string lines, codes;
   for (const std::string& line : comment) lines += "\n   " + line;
   const Value last = graph_[graph_.output()].inputs[0];
-  const inference::CodeScale in = inference::code_scale(graph_[1]), out = inference::code_scale(graph_[last]);
+  if (!doors_.floats_in && !doors_.bytes_in()) codes += constants_of("INPUT", inference::code_scale(graph_[1]));
+  if (!doors_.floats_out) codes += constants_of("OUTPUT", inference::code_scale(graph_[last]));
+  if (!codes.empty())
+    codes =
+        "/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
+        "integer (of two the even one),\n   + zero, within -128 to 127. */\n" +
+        codes + '\n';
   return concat("/* Written by bitgrad export.", lines, " */\n#ifndef ", guard, "_H\n#define ", guard,
                 "_H\n\n#include <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nenum { ", name,
                 "_inputs = ", numel(1), ", ", name, "_outputs = ", numel(last), ", ", name,
-                "_arena_bytes = ", plan_.arena, " };\ntypedef int8_t ", name, "_input;\ntypedef int8_t ", name,
-                "_output;\n\n/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
-                "integer (of two the even one),\n   + zero, within -128 to 127. */\n#define ",
-                guard, "_INPUT_SCALE ", number(in.scale), "\n#define ", guard, "_INPUT_ZERO (", in.zero, ")",
-                "\n#define ", guard, "_OUTPUT_SCALE ", number(out.scale), "\n#define ", guard, "_OUTPUT_ZERO (",
-                out.zero, ")", "\n\n/* One sample ", concat(graph_[1].form.sample),
+                "_arena_bytes = ", plan_.arena, " };\ntypedef ", doors_.in_type(), ' ', name, "_input;\ntypedef ",
+                doors_.out_type(), ' ', name, "_output;\n\n", codes, "/* One sample ", concat(graph_[1].form.sample),
                 " (images: rows, columns, channels) to outputs ", concat(graph_[last].form.sample),
-                ". All codes are\n   legal. Not reentrant: buffers are static. in and out do not overlap. */\nvoid ",
-                name, "_predict(const int8_t *in, int8_t *out);\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
+                doors_.floats_in
+                    ? ". Returns 0,\n   or 1 where an input is not a finite number: then out is not written."
+                    : concat(". All ", doors_.bytes_in() ? "bytes" : "codes", " are\n   legal."),
+                " Not reentrant: buffers are static. in and out do not overlap. */\n", signature(),
+                ";\n\n#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
 std::string Writer::source(const std::string& header_name) const {
@@ -367,10 +392,15 @@ std::string Writer::source(const std::string& header_name) const {
   text.replace(text.find(mark), mark.size(), storage + '\n');
   const Value last = graph_[graph_.output()].inputs[0];
   const bool copied = plan_.spots[static_cast<size_t>(last)].where != Spot::Where::kOutput;
-  return concat("/* Written by bitgrad export. C99, integers alone, no memory but the arrays below. */\n#include \"",
-                header_name, "\"\n", text, constants_.str(), "\nvoid ", texts_.prefix,
-                "_predict(const int8_t *in, int8_t *out) {\n", body_.str(),
-                copied ? concat("  memcpy(out, ", spot(last), ", ", numel(last), ");\n") : "", "}\n");
+  const bool loops = doors_.floats_in || doors_.bytes_in() || doors_.floats_out;
+  return concat("/* Written by bitgrad export. C99, integers alone", doors_.floats_out ? " between floats" : "",
+                ", no memory but the arrays below. */\n#include \"", header_name, "\"\n", doors_.functions(), text,
+                constants_.str(), '\n', signature(), " {\n", loops ? "  int32_t i;\n" : "",
+                doors_.read(graph_, spot(1)), body_.str(),
+                doors_.floats_out ? doors_.write(graph_, spot(last))
+                : copied          ? concat("  memcpy(out, ", spot(last), ", ", numel(last), ");\n")
+                                  : "",
+                doors_.floats_in ? "  return 0;\n" : "", "}\n");
 }
 
 void note_memory(ExportReport& report, const Graph& graph, const Writer& writer) {
@@ -395,9 +425,10 @@ void note_memory(ExportReport& report, const Graph& graph, const Writer& writer)
 
 }  // namespace
 
-ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report) {
+ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report,
+                     const std::vector<float>& value_of_byte) {
   const std::string header = path.substr(0, path.size() - 1) + 'h';
-  Writer writer(graph, c_name_of(path), report);
+  Writer writer(graph, c_name_of(path), doors_of(graph, spec, value_of_byte), report);
   writer.run();
   note_memory(report, graph, writer);
   if (spec.dry_run) return report;

@@ -40,8 +40,25 @@ struct Plan {
 };
 
 // Values that are never needed at once share bytes, results take the place of an operand where each code is read before
-// it is written, and a convolution whose codes only a sum reads computes the sum.
-Plan make_plan(const Graph& graph);
+// it is written, and a convolution whose codes only a sum reads computes the sum. own_input, own_output: the codes of
+// the input, and of the result, are in the arena, not where the caller has them.
+Plan make_plan(const Graph& graph, bool own_input = false, bool own_output = false);
+
+// What the caller has in the place of codes.
+struct Doors {
+  bool floats_in = false, floats_out = false;
+  std::vector<int8_t> code_of_byte = {};  // [tables, 256]: inputs are bytes; empty: they are not
+
+  bool bytes_in() const { return !code_of_byte.empty(); }
+  const char* in_type() const { return floats_in ? "float" : bytes_in() ? "uint8_t" : "int8_t"; }
+  const char* out_type() const { return floats_out ? "float" : "int8_t"; }
+  // Texts: functions that the others call, and statements of `codes`, an array.
+  std::string functions() const;
+  std::string read(const Graph& graph, const std::string& codes) const;
+  std::string write(const Graph& graph, const std::string& codes) const;
+};
+// value_of_byte: of --with-normalization, the values of bytes, [tables, 256]; else empty.
+Doors doors_of(const Graph& graph, const ExportSpec& spec, const std::vector<float>& value_of_byte);
 
 // Options of the texts below.
 struct Texts {
@@ -66,6 +83,7 @@ std::vector<uint32_t> ordered_nibbles(const std::vector<int64_t>& codes, int64_t
 FixedPoint float_parts(float factor);
 
 // Writes `path` and its header, unless spec.dry_run. Throws Error that names what C cannot hold.
-ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report);
+ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report,
+                     const std::vector<float>& value_of_byte = {});
 
 }  // namespace bitgrad::c_integer

@@ -114,11 +114,11 @@ class Groups {
   std::vector<int64_t> bytes_, first_, last_;
 };
 
-// Gives the result the place of an operand, where that is possible.
-void share(const Graph& graph, const Step& step, int64_t now, Groups& groups) {
+// Gives the result the place of an operand, where that is possible: of the input only if it is the file's own.
+void share(const Graph& graph, const Step& step, int64_t now, bool own, Groups& groups) {
   const auto& op = graph[step.node].operation;
   const auto dies = [&](Value v) {
-    return groups.of(v) != groups.of(1) && groups.last(groups.of(v)) == now &&
+    return (own || groups.of(v) != groups.of(1)) && groups.last(groups.of(v)) == now &&
            groups.bytes(groups.of(v)) >= groups.bytes(groups.of(step.result));
   };
   const auto take = [&](Value v) {
@@ -162,7 +162,7 @@ int64_t place(const std::vector<size_t>& order, const Groups& groups, std::vecto
   return end;
 }
 
-Groups groups_of(const Graph& graph, const std::vector<Step>& steps) {
+Groups groups_of(const Graph& graph, const std::vector<Step>& steps, bool own) {
   const size_t n = graph.nodes().size();
   std::vector<int64_t> first(n, -1), last(n, -1);
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -177,7 +177,7 @@ Groups groups_of(const Graph& graph, const std::vector<Step>& steps) {
     const auto v = static_cast<size_t>(step.result);
     groups.set(step.result, graph[step.result].form.sample.numel(), first[v], std::max(last[v], first[v]));
   }
-  for (size_t i = 0; i < steps.size(); ++i) share(graph, steps[i], static_cast<int64_t>(i), groups);
+  for (size_t i = 0; i < steps.size(); ++i) share(graph, steps[i], static_cast<int64_t>(i), own, groups);
   return groups;
 }
 
@@ -192,17 +192,19 @@ int64_t columns_of(const Graph& graph, const std::vector<Step>& steps) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph) {
+Plan make_plan(const Graph& graph, bool own_input, bool own_output) {
   Plan plan;
   plan.steps = steps_of(graph);
-  const Groups groups = groups_of(graph, plan.steps);
+  const Groups groups = groups_of(graph, plan.steps, own_input);
   const Value out = graph[graph.output()].inputs[0];
   // The result is written where the caller wants it, if nothing that shares its bytes is larger or the input.
-  const bool direct = groups.of(out) != groups.of(1) && groups.bytes(groups.of(out)) == graph[out].form.sample.numel();
+  const bool direct =
+      !own_output && groups.of(out) != groups.of(1) && groups.bytes(groups.of(out)) == graph[out].form.sample.numel();
   std::vector<size_t> by_time;
+  if (own_input) by_time.push_back(groups.of(1));
   for (const Step& step : plan.steps) {
     const size_t g = groups.of(step.result);
-    const bool elsewhere = g == groups.of(1) || (direct && g == groups.of(out));
+    const bool elsewhere = (!own_input && g == groups.of(1)) || (direct && g == groups.of(out));
     if (!elsewhere && std::find(by_time.begin(), by_time.end(), g) == by_time.end()) by_time.push_back(g);
   }
   std::vector<size_t> by_size = by_time;
@@ -219,7 +221,7 @@ Plan make_plan(const Graph& graph) {
   const auto set = [&](Value v) {
     const size_t g = groups.of(v);
     Spot& spot = plan.spots[static_cast<size_t>(v)];
-    spot.where = g == groups.of(1)               ? Spot::Where::kInput
+    spot.where = !own_input && g == groups.of(1) ? Spot::Where::kInput
                  : direct && g == groups.of(out) ? Spot::Where::kOutput
                                                  : Spot::Where::kArena;
     spot.offset = spot.where == Spot::Where::kArena ? offsets[g] : 0;

@@ -61,11 +61,8 @@ std::string type_of(Held held) {
   return kTypes[static_cast<size_t>(held)];
 }
 
-std::string c_head(const std::string& header) {
-  return "/* Written by bitgrad export. C99, no library, no memory but the arrays below. */\n"
-         "#include \"" +
-         header +
-         "\"\n\n#include <float.h>\n\n"
+std::string c_guards() {
+  return "#include <float.h>\n\n"
          "#if FLT_RADIX != 2 || FLT_MANT_DIG != 24 || FLT_MAX_EXP != 128\n#error \"float must be IEEE 754 "
          "binary32\"\n#endif\n"
          "#if !defined(FLT_EVAL_METHOD) || FLT_EVAL_METHOD != 0\n"
@@ -75,30 +72,38 @@ std::string c_head(const std::string& header) {
          "#elif defined(__GNUC__)\n#pragma GCC optimize(\"fp-contract=off\")\n#endif\n\n";
 }
 
+std::string c_head(const std::string& header) {
+  return "/* Written by bitgrad export. C99, no library, no memory but the arrays below. */\n#include \"" + header +
+         "\"\n\n" + c_guards();
+}
+
+std::string c_bits_of() {
+  return "static uint32_t bits_of(float f) {\n  union {\n    float f;\n    uint32_t bits;\n  } x;\n  x.f = f;\n"
+         "  return x.bits;\n}\n\n";
+}
+
+std::string c_to_code() {
+  return "/* u * 2^k to the nearest integer, of two the even one, then + z, within [lo, hi]; |k| < 100. By the bits of "
+         "the float:\n   a core may have no unit for floats. */\n"
+         "static int32_t to_code(float u, int32_t k, int32_t z, int32_t lo, int32_t hi) {\n"
+         "  const uint32_t bits = bits_of(u), m = (bits & 0x7fffffU) | 0x800000U;\n"
+         "  const int32_t e = (int32_t)((bits >> 23) & 255U) + k;\n"
+         "  int32_t r = 0;\n"
+         "  if (e > 142) {\n    r = 65536;\n  } else if (e >= 126) {\n"
+         "    const uint32_t s = (uint32_t)(150 - e);\n"
+         "    r = (int32_t)((m + ((1U << (s - 1U)) - 1U) + ((m >> s) & 1U)) >> s);\n  }\n"
+         "  r = ((bits >> 31) != 0U ? -r : r) + z;\n"
+         "  return r <= lo ? lo : r >= hi ? hi : r;\n}\n\n";
+}
+
 std::string c_common(bool bits, bool rounds) {
   std::string out;
-  if (bits || rounds)
-    out +=
-        "static uint32_t bits_of(float f) {\n  union {\n    float f;\n    uint32_t bits;\n  } x;\n  x.f = f;\n"
-        "  return x.bits;\n}\n\n";
+  if (bits || rounds) out += c_bits_of();
   out +=
       "/* A product: an image [h,w,c], windows of kh x kw pixels at oh * ow places, o outputs; a vector is one pixel. "
       "*/\n"
       "struct conv {\n  int32_t h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, groups, pad;\n};\n\n";
-  if (rounds)
-    out +=
-        "/* u * 2^k to the nearest integer, of two the even one, then + z, within [lo, hi]; |k| < 100. By the bits of "
-        "the "
-        "float:\n   a core may have no unit for floats. */\n"
-        "static int32_t to_code(float u, int32_t k, int32_t z, int32_t lo, int32_t hi) {\n"
-        "  const uint32_t bits = bits_of(u), m = (bits & 0x7fffffU) | 0x800000U;\n"
-        "  const int32_t e = (int32_t)((bits >> 23) & 255U) + k;\n"
-        "  int32_t r = 0;\n"
-        "  if (e > 142) {\n    r = 65536;\n  } else if (e >= 126) {\n"
-        "    const uint32_t s = (uint32_t)(150 - e);\n"
-        "    r = (int32_t)((m + ((1U << (s - 1U)) - 1U) + ((m >> s) & 1U)) >> s);\n  }\n"
-        "  r = ((bits >> 31) != 0U ? -r : r) + z;\n"
-        "  return r <= lo ? lo : r >= hi ? hi : r;\n}\n\n";
+  if (rounds) out += c_to_code();
   return out;
 }
 

@@ -63,7 +63,12 @@ struct WeightForm {
   enum class Code : uint8_t { kSigned, kUnsigned, kSign } code = Code::kSigned;
 };
 
-// Everything before the functions: includes, and guards against contracted or wider arithmetic.
+// Guards against contracted or wider arithmetic of floats.
+std::string c_guards();
+// Functions: the bits of a float, and its rounding to a code.
+std::string c_bits_of();
+std::string c_to_code();
+// Everything before the functions: includes and guards.
 std::string c_head(const std::string& header);
 // Definitions of struct conv and, where they are read, the bits of a float and rounding.
 std::string c_common(bool bits, bool rounds);

@@ -228,9 +228,12 @@ void note_inputs(ExportReport& report, const ExportSource& source, const ExportS
   if (!source.class_names.empty()) report.facts.emplace_back("classes", printable(Json(source.class_names).dump()));
 }
 
-void note_codes(ExportReport& report, const inference::Graph& graph) {
+void note_codes(ExportReport& report, const inference::Graph& graph, const ExportSpec& spec) {
   const auto text = [](const inference::CodeScale& c) { return concat(c.scale, " * (code - ", c.zero, ")"); };
-  report.facts.emplace_back("codes", concat("int8 in and out; x = ", text(inference::code_scale(graph[1])), ", y = ",
+  const std::string where = spec.with_normalization ? spec.float_io ? "inside; " : "int8 out; "
+                            : spec.float_io         ? "inside, made of floats in, and floats out are made of them; "
+                                                    : "int8 in and out; ";
+  report.facts.emplace_back("codes", concat(where, "x = ", text(inference::code_scale(graph[1])), ", y = ",
                                             text(inference::code_scale(graph[graph[graph.output()].inputs[0]]))));
 }
 

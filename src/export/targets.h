@@ -31,7 +31,7 @@ void note_inputs(ExportReport& report, const ExportSource& source, const ExportS
                  const inference::Graph& graph);
 
 // Of a network of integers (nn/integer_graph.h): what the codes of its inputs and outputs stand for.
-void note_codes(ExportReport& report, const inference::Graph& graph);
+void note_codes(ExportReport& report, const inference::Graph& graph, const ExportSpec& spec);
 
 // Codes of a weight [o, k], row by row; of a codebook its indices.
 std::vector<int64_t> codes_of(const Tensor& weight);

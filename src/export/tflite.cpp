@@ -69,7 +69,7 @@ ExportReport export_target_tflite(const ExportSource& source, const std::string&
   const inference::Graph graph = inference::deployed(*source.model, source.spec->input);
   ExportReport report{.variant = "tflite"};
   note_inputs(report, source, spec, graph);
-  note_codes(report, graph);
+  note_codes(report, graph, spec);
   return tflite::write_tflite(graph, path, source.name, spec, std::move(report));
 }
 

@@ -96,8 +96,16 @@ TEST_CASE("The commands of the guide to networks of integers run as printed") {
   INFO(onnx.err);
   CHECK(onnx.code == 0);
   CHECK(contains(onnx.out, "rounding: double: in ONNX Runtime the codes are those of bitgrad"));
-  const ProcessResult bytes = cli({"export", model, "-o", guide.temp.file("m.c"), "--with-normalization"});
-  CHECK(contains(bytes.err, "the inputs of a network of integers are int8 codes"));
+  for (const std::vector<std::string>& doors :
+       {std::vector<std::string>{"--float-io"}, {"--with-normalization"}, {"--float-io", "--with-normalization"}}) {
+    std::vector<std::string> words{"export", model, "-o", guide.temp.file("m.c"), "--force", "--check"};
+    words.insert(words.end(), doors.begin(), doors.end());
+    const ProcessResult checked = cli(words);
+    INFO(doors[0] << ": " << checked.err);
+    CHECK(contains(checked.out, ": 0 of 1000 codes of 100 samples differ"));
+  }
+  CHECK(contains(cli({"export", model, "-o", guide.temp.file("m.tflite"), "--float-io"}).err,
+                 "--float-io: format tflite has no use for it. It is an option of c: leave it out"));
   const ProcessResult written = cli({"export", model, "-o", guide.temp.file("m.tflite")});
   INFO(written.err);
   if (contains(written.err, "this build has no FlatBuffers")) {
@@ -223,6 +231,7 @@ TEST_CASE("The commands of the guides to other programs run as printed") {
   refused({guide.temp.file("m.onnx"), "--opset", "20"}, "expected 21 to 28");
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
+  refused({guide.temp.file("m.c"), "--float-io"}, "inputs and outputs of this model are floats");
   refused({guide.temp.file("m.npz"), "--with-normalization"},
           "format npz has no use for it. It is an option of onnx c");
   refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");

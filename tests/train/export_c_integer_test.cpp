@@ -2,8 +2,11 @@
 // of Arm.
 #include <dlfcn.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
+#include <type_traits>
 
 #include "export/c_integer.h"
 #include "support/catch.h"
@@ -66,7 +69,7 @@ void check_codes(void* library, const std::string& name, const inference::Graph&
 
 // Two values share bytes only if one is read for the last time before the other is written, or in the same step.
 void check_lifetimes(const c_integer::Plan& p) {
-  std::map<inference::Value, std::pair<size_t, size_t>> life;  // steps that write and last read it
+  std::map<inference::Value, std::pair<size_t, size_t>> life{{1, {0, 0}}};  // steps that write and last read it
   for (size_t step = 0; step < p.steps.size(); ++step) {
     for (const inference::Value v : p.steps[step].inputs)
       if (life.count(v) != 0) life[v].second = step;
@@ -80,6 +83,77 @@ void check_lifetimes(const c_integer::Plan& p) {
       INFO("values " << a << " and " << b);
       CHECK((x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset));
     }
+}
+
+// Inputs and outputs of a file that are floats or bytes.
+struct DoorsCase {
+  std::string name;
+  inference::Graph graph;
+  bool floats = false;
+  std::vector<float> value_of_byte = {};
+};
+
+// The code of x by the rule of the graph's input (CodeRule::kInverse), in double behind the fp32 product.
+int64_t code_of_value(float x, const inference::CodeScale& s) {
+  return static_cast<int64_t>(
+      std::clamp(std::nearbyint(static_cast<double>(x * (1.0f / s.scale))) + s.zero, -128.0, 127.0));
+}
+
+template <typename In, typename Out>
+void check_doors(void* library, const DoorsCase& net, const std::vector<In>& x, const Codes& codes) {
+  using Predict = int (*)(const In*, Out*);
+  const auto predict = reinterpret_cast<Predict>(::dlsym(library, (net.name + "_predict").c_str()));
+  REQUIRE(predict != nullptr);
+  const Codes expected = IntegerReference(net.graph).run(codes);
+  const inference::CodeScale s = inference::code_scale(net.graph[net.graph[net.graph.output()].inputs[0]]);
+  std::vector<Out> out(expected.size());
+  const int returned = predict(x.data(), out.data());
+  if constexpr (std::is_same_v<In, float>) CHECK(returned == 0);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const float value = static_cast<float>(expected[i] - s.zero) * s.scale;
+    const bool same =
+        std::is_same_v<Out, float> ? out[i] == static_cast<Out>(value) : out[i] == static_cast<Out>(expected[i]);
+    INFO(i);
+    CHECK(same);
+  }
+}
+
+void check_floats(void* library, const DoorsCase& net) {
+  const inference::CodeScale in = inference::code_scale(net.graph[1]);
+  IntegerNet draws(Shape{1}, OutputRounding::kDouble, 5);
+  std::vector<float> x(static_cast<size_t>(net.graph[1].form.sample.numel()));
+  Codes codes(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    // Eighths of a step, ties among them, within the range and beyond it, and numbers that have no code.
+    x[i] = in.scale * (static_cast<float>(draws.drawn(-1200, 1200)) / 8.0f);
+    if (i % 17 == 3) x[i] = i % 2 == 0 ? 3e38f : -1e-42f;
+    codes[i] = code_of_value(x[i], in);
+  }
+  check_doors<float, float>(library, net, x, codes);
+  const auto predict =
+      reinterpret_cast<int (*)(const float*, float*)>(::dlsym(library, (net.name + "_predict").c_str()));
+  const auto outputs = static_cast<size_t>(net.graph[net.graph.output()].form.sample.numel());
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> bad = x, out(outputs, 7.0f);
+    bad.back() = wrong;
+    CHECK(predict(bad.data(), out.data()) == 1);
+    CHECK(out == std::vector<float>(outputs, 7.0f));
+  }
+}
+
+void check_bytes(void* library, const DoorsCase& net) {
+  const inference::CodeScale in = inference::code_scale(net.graph[1]);
+  const size_t tables = net.value_of_byte.size() / 256;
+  std::vector<uint8_t> x(static_cast<size_t>(net.graph[1].form.sample.numel()));
+  Codes codes(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<uint8_t>(i * 37 + i / 256);
+    codes[i] = code_of_value(net.value_of_byte[i % tables * 256 + x[i]], in);
+  }
+  if (net.floats)
+    check_doors<uint8_t, float>(library, net, x, codes);
+  else
+    check_doors<uint8_t, int8_t>(library, net, x, codes);
 }
 
 }  // namespace
@@ -147,5 +221,54 @@ TEST_CASE("Values of networks of integers share one arena") {
       for (const c_integer::Spot& s : p.spots)
         if (s.where == c_integer::Spot::Where::kArena) CHECK((s.offset % 4 == 0 && s.offset + s.bytes <= p.arena));
       check_lifetimes(p);
+      check_lifetimes(c_integer::make_plan(net.graph, true, true));
     }
+}
+
+TEST_CASE("C of networks of integers takes floats and bytes, and gives floats") {
+  const TempDir temp;
+  std::vector<DoorsCase> cases;
+  const auto add = [&](inference::Graph graph, bool floats, size_t tables) {
+    std::vector<float> values(tables * 256);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = 0.011f * static_cast<float>(i % 256) - 1.3f + 0.2f * static_cast<float>(i / 256);
+    cases.push_back({"doors" + std::to_string(cases.size()), std::move(graph), floats, values});
+  };
+  for (const auto rule : {OutputRounding::kDouble, OutputRounding::kFloat}) {
+    add(small_resnet(rule, dtypes::int8), true, 0);
+    add(odd_network(rule, dtypes::int4), true, 0);
+    add(dense_network(rule, dtypes::int8), true, 0);
+  }
+  add(overlapping_network(OutputRounding::kDouble, dtypes::int8), true, 1);
+  add(small_resnet(OutputRounding::kDouble, dtypes::int4), false, 3);
+  add(dense_network(OutputRounding::kDouble, dtypes::int8), false, 1);
+  std::vector<std::string> command{"gcc",
+                                   "-std=c99",
+                                   "-O1",
+                                   "-Wall",
+                                   "-Wextra",
+                                   "-Werror",
+                                   "-pedantic",
+                                   "-shared",
+                                   "-fPIC",
+                                   "-fsanitize=undefined",
+                                   "-fno-sanitize-recover",
+                                   "-I" + temp.file(""),
+                                   "-o",
+                                   temp.file("doors.so")};
+  for (const DoorsCase& each : cases) {
+    command.push_back(temp.file(each.name + ".c"));
+    CHECK_FALSE(
+        c_integer::write_c(each.graph, command.back(), {.float_io = each.floats}, {}, each.value_of_byte).refused());
+  }
+  const ProcessResult compiled = run_program(command);
+  INFO(compiled.err.substr(0, 3000));
+  REQUIRE(compiled.code == 0);
+  void* const handle = ::dlopen(temp.file("doors.so").c_str(), RTLD_NOW);
+  REQUIRE(handle != nullptr);
+  for (const DoorsCase& each : cases) {
+    INFO(each.name);
+    each.value_of_byte.empty() ? check_floats(handle, each) : check_bytes(handle, each);
+  }
+  ::dlclose(handle);
 }

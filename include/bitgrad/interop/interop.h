@@ -35,6 +35,7 @@ struct ExportSpec {
   bool dequantize = false;  // safetensors, npz: fp32 values instead of codes and scales
   // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.
   bool with_normalization = false;
+  bool float_io = false;    // c, networks of integers: floats in and out, which the file quantizes and reads back
   int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (interop/model_origin.h); empty: none. export_file sets it
 };
@@ -47,6 +48,8 @@ void visit_export_options(V&& v, S& s) {
   v("--opset", s.opset, "onnx: 21 (the default) to 28; from 25 on 2-bit codes are INT2");
   v("--with-normalization", s.with_normalization,
     "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
+  v("--float-io", s.float_io,
+    "c, networks of integers: floats in and out instead of codes, quantized and read back in the exported file");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
   v("--family", s.family,
     "gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, mistral, olmo2 or bitnet; default: inferred from the "
