@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -53,9 +54,13 @@ class Writer {
     refuse("layer", "C of integers has no such layer");
   }
 
-  // Weights, and the sums behind them as the loops add them: `grouped` reads zero points with each code.
-  std::string weights(const Step& step, const Product& op, bool nibbles, bool grouped);
+  // How a product is computed: of groups of channels `grouped` reads zero points with each code, `depthwise` does not.
+  enum class Loop : uint8_t { kBytes, kNibbles, kGrouped, kDepthwise };
+  // Weights, and the sums behind them as the loops add them.
+  std::string weights(const Product& op, Loop loop);
   std::string outputs(const Step& step, const Product& op, bool grouped);
+  // Codes of pixels outside the image.
+  std::string outside(const Step& step);
   std::string geometry(const Step& step, const Product& op, int64_t stored);
   std::string sum(Value node, bool first_is_product);
   void table(const Step& step, const std::array<int8_t, 256>& codes, const std::string& what);
@@ -97,6 +102,7 @@ class Writer {
   Texts texts_;
   Value now_ = 0;
   TextWriter constants_, body_;
+  std::map<int32_t, int64_t> outside_ = {};  // channels of the array, by zero point
   int64_t flash_bytes_ = 0, largest_sum_ = 0;
 };
 
@@ -131,12 +137,13 @@ FixedPoint Writer::multiplier(const Requantize& op, size_t j) {
   return used(op.multiplier[op.multiplier.size() == 1 ? 0 : j]);
 }
 
-std::string Writer::weights(const Step&, const Product& op, bool nibbles, bool grouped) {
+std::string Writer::weights(const Product& op, Loop loop) {
   const std::vector<int64_t> codes = codes_of(op.weight);
   const int64_t o = op.weight.rows(), k = op.weight.cols();
-  if (grouped) return array("int8_t", "w", std::vector<int8_t>(codes.begin(), codes.end()));
-  return nibbles ? array("uint32_t", "w", ordered_nibbles(codes, o, k))
-                 : array("int8_t", "w", ordered_bytes(codes, o, k));
+  if (loop == Loop::kGrouped) return array("int8_t", "w", std::vector<int8_t>(codes.begin(), codes.end()));
+  if (loop == Loop::kDepthwise) return array("int8_t", "w", taps_first(codes, o));
+  return loop == Loop::kNibbles ? array("uint32_t", "w", ordered_nibbles(codes, o, k))
+                                : array("int8_t", "w", ordered_bytes(codes, o, k));
 }
 
 // Refuses sums that int32 does not hold.
@@ -214,33 +221,52 @@ std::string Writer::sum(Value node, bool first_is_product) {
   return concat("&s", node);
 }
 
+std::string Writer::outside(const Step& step) {
+  int64_t& channels = outside_[zero(step.inputs[0])];
+  channels = std::max(channels, graph_[step.inputs[0]].form.features());
+  return concat("outside", zero(step.inputs[0]) + 128);
+}
+
 void Writer::write(const Step& step, const Product& op) {
-  const bool grouped = op.conv && op.conv->groups > 1;
   const DTypeInfo& info = op.weight.dtype().info();
   if (!are_integers(op.weight.dtype()) || info.qmin < -128 || info.qmax > 127)
     return refuse(concat("product with ", op.weight.dtype()), "weights are integer codes of -128 to 127");
   const int64_t k = op.weight.cols();
   // Sums of two codes a byte are computed times 16.
-  const bool nibbles = !grouped && info.qmin >= -8 && info.qmax <= 7 && k * 8 * 128 * 16 < kMostSum;
+  const bool fits = info.qmin >= -8 && info.qmax <= 7 && k * 8 * 128 * 16 < kMostSum;
+  const Loop loop = op.conv && op.conv->groups > 1 ? is_depthwise(op) ? Loop::kDepthwise : Loop::kGrouped
+                    : fits                         ? Loop::kNibbles
+                                                   : Loop::kBytes;
   const auto& stage = std::get<Requantize>(graph_[step.stage].operation);
-  const std::string w = weights(step, op, nibbles, grouped), out = outputs(step, op, grouped),
+  const std::string w = weights(op, loop), out = outputs(step, op, loop == Loop::kGrouped),
                     dims = geometry(step, op, stored_columns(k));
   const int32_t e0 = multiplier(stage, 0).e;
   constants_ << "static const struct product c" << now_ << " = {" << w << ", " << out << ", " << dims << ", "
              << std::clamp(e0, -128, 127) << ", " << zero(step.inputs[0]) << ", " << stage.zero << ", " << stage.lo
              << ", " << stage.hi << "};\n";
   flash_bytes_ += 16 + (texts_.long_dims ? 64 : 32) + 10;
-  const std::string name = grouped ? "grouped" : nibbles ? "nibbles" : "bytes";
-  (grouped ? texts_.grouped : nibbles ? texts_.nibbles : texts_.bytes) = true;
+  constexpr const char* kNames[] = {"bytes", "nibbles", "grouped", "depthwise"};
+  bool* const used[] = {&texts_.bytes, &texts_.nibbles, &texts_.grouped};
   std::string other;
-  if (step.sum >= 0) {
-    other = concat(", ", sum(step.sum, graph_[step.sum].inputs[0] == step.stage), ", ", spot(step.inputs[1]));
+  if (loop == Loop::kDepthwise) {
+    texts_.depthwise_taps = std::max(texts_.depthwise_taps, k);
+    other = ", " + outside(step);
+  } else {
+    *used[static_cast<size_t>(loop)] = true;
   }
-  if (step.sum < 0 && texts_.fused && !grouped) other = ", NULL, NULL";
-  body_ << "  " << name << "(&c" << now_ << ", " << spot(step.inputs[0]) << ", " << spot(step.result) << other
-        << ");\n";
-  note(concat(op.conv ? grouped ? "grouped conv" : "conv" : "linear", ", weights ", op.weight.dtype(),
-              nibbles ? ", two a byte" : ", a byte each", step.sum >= 0 ? ", with the sum behind it" : ""));
+  const bool rows = loop == Loop::kBytes || loop == Loop::kNibbles;
+  if (step.sum >= 0)
+    other = concat(", ", sum(step.sum, graph_[step.sum].inputs[0] == step.stage), ", ", spot(step.inputs[1]));
+  else if (texts_.fused && rows)
+    other = ", NULL, NULL";
+  body_ << "  " << kNames[static_cast<size_t>(loop)] << "(&c" << now_ << ", " << spot(step.inputs[0]) << ", "
+        << spot(step.result) << other << ");\n";
+  const char* const kind = !op.conv                   ? "linear"
+                           : rows                     ? "conv"
+                           : loop == Loop::kDepthwise ? "depthwise conv"
+                                                      : "grouped conv";
+  note(concat(kind, ", weights ", op.weight.dtype(), loop == Loop::kNibbles ? ", two a byte" : ", a byte each",
+              step.sum >= 0 ? ", with the sum behind it" : ""));
 }
 
 void Writer::write(const Step& step, const inference::IntegerAdd&) {
@@ -334,6 +360,10 @@ void Writer::run() {
     body_ << "  /* " << c_target::c_comment(graph_[now_].layer) << " */\n";
     std::visit([&](const auto& op) { write(step, op); }, graph_[now_].operation);
   }
+  now_ = 0;
+  for (const auto& [code, channels] : outside_)
+    array("int8_t", concat("outside", code + 128),
+          std::vector<int8_t>(static_cast<size_t>(channels), static_cast<int8_t>(code)));
   texts_.wide = largest_sum_ >= kPlainSum;
 }
 

@@ -67,6 +67,7 @@ struct Texts {
   bool wide = false;  // sums of 2^30 and more
   bool bytes = false, nibbles = false, grouped = false, dense = false, add = false, multiply = false, max_pool = false,
        avg_pool = false, table = false, concat = false, fused = false;  // functions that the model calls
+  int64_t depthwise_taps = 0;                                           // of the largest window; 0: none is called
   bool long_dims = false;                                               // dimensions above 2^15
   std::string prefix = {};
 };
@@ -79,6 +80,11 @@ int64_t stored_columns(int64_t columns);
 // turns; zeros behind the columns and in the row that an odd number lacks.
 std::vector<int8_t> ordered_bytes(const std::vector<int64_t>& codes, int64_t rows, int64_t columns);
 std::vector<uint32_t> ordered_nibbles(const std::vector<int64_t>& codes, int64_t rows, int64_t columns);
+// Whether a convolution is one of each channel by itself that `depthwise` computes; the function, for windows of at
+// most so many pixels; and its weights, from [channels, taps].
+bool is_depthwise(const inference::Product& op);
+std::string depthwise_function(int64_t most_taps);
+std::vector<int8_t> taps_first(const std::vector<int64_t>& codes, int64_t channels);
 // A multiplier of rule float as m * 2^-e with m < 2^24, exactly.
 FixedPoint float_parts(float factor);
 

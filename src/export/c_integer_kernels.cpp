@@ -396,21 +396,23 @@ std::string product(const std::string& name, const char* dot, bool fused) {
 
 std::string functions(const Texts& t) {
   std::string out = body(kHead) + "@STORAGE@";
-  if (t.bytes || t.nibbles || t.grouped) out += body(kStructs);
+  const bool one_by_one = t.grouped || t.depthwise_taps > 0, products = t.bytes || t.nibbles || one_by_one;
+  if (products) out += body(kStructs);
   out += body(kClamped);
-  const bool scales = t.bytes || t.nibbles || t.grouped || t.add || t.multiply;
-  if (scales && (t.rule != OutputRounding::kFloat || t.bytes || t.nibbles || t.grouped || t.multiply))
+  const bool scales = products || t.add || t.multiply;
+  if (scales && (t.rule != OutputRounding::kFloat || products || t.multiply))
     out += body(t.rule == OutputRounding::kFloat    ? kFloat
                 : t.rule == OutputRounding::kSingle ? kSingle
                 : t.left || t.wide                  ? kDoubleWide
                                                     : kDouble);
-  if (t.grouped) out += body(kStore);
+  if (one_by_one) out += body(kStore);
   if (t.add || t.fused) out += replaced(body(kSum), "@ADD@", t.rule == OutputRounding::kFloat ? kAddFloat : kAddFixed);
   if (t.bytes || t.nibbles) out += body(kGather);
   if (t.bytes || t.nibbles) out += stores(t.fused);
   if (t.bytes) out += product("bytes", kBytes, t.fused);
   if (t.nibbles) out += product("nibbles", kNibbles, t.fused);
   if (t.grouped) out += body(kGrouped);
+  if (t.depthwise_taps > 0) out += depthwise_function(t.depthwise_taps);
   if (t.add) out += body(kAdd);
   if (t.multiply) out += body(kMultiply);
   if (t.max_pool || t.avg_pool) out += body(kPool);

@@ -24,13 +24,12 @@ using Fate = ExportedTensor::Fate;
 
 constexpr Op kConv{BuiltinOperator::CONV_2D, 3, "1.14.0"}, kConvGroups{BuiltinOperator::CONV_2D, 6, "2.9.0"},
     kConvInt4{BuiltinOperator::CONV_2D, 7, "2.11.0"}, kDepthwise{BuiltinOperator::DEPTHWISE_CONV_2D, 3, "1.14.0"},
-    kDepthwiseInt4{BuiltinOperator::DEPTHWISE_CONV_2D, 7, "2.11.0"}, kAdd{BuiltinOperator::ADD, 2, "1.14.0"},
-    kAddInt32{BuiltinOperator::ADD, 1, "1.5.0"}, kMul{BuiltinOperator::MUL, 2, "1.14.0"},
-    kMulLarge{BuiltinOperator::MUL, 3, "1.15.0"}, kAvgPool{BuiltinOperator::AVERAGE_POOL_2D, 2, "1.14.0"},
-    kMaxPool{BuiltinOperator::MAX_POOL_2D, 2, "1.14.0"}, kConcat{BuiltinOperator::CONCATENATION, 2, "1.14.0"},
-    kReshape{BuiltinOperator::RESHAPE, 1, "1.5.0"}, kPad{BuiltinOperator::PAD, 2, "1.14.0"},
-    kPadV2{BuiltinOperator::PADV2, 2, "1.14.0"}, kCast{BuiltinOperator::CAST, 1, "1.5.0"},
-    kGather{BuiltinOperator::GATHER, 2, "1.14.0"};
+    kAdd{BuiltinOperator::ADD, 2, "1.14.0"}, kAddInt32{BuiltinOperator::ADD, 1, "1.5.0"},
+    kMul{BuiltinOperator::MUL, 2, "1.14.0"}, kMulLarge{BuiltinOperator::MUL, 3, "1.15.0"},
+    kAvgPool{BuiltinOperator::AVERAGE_POOL_2D, 2, "1.14.0"}, kMaxPool{BuiltinOperator::MAX_POOL_2D, 2, "1.14.0"},
+    kConcat{BuiltinOperator::CONCATENATION, 2, "1.14.0"}, kReshape{BuiltinOperator::RESHAPE, 1, "1.5.0"},
+    kPad{BuiltinOperator::PAD, 2, "1.14.0"}, kPadV2{BuiltinOperator::PADV2, 2, "1.14.0"},
+    kCast{BuiltinOperator::CAST, 1, "1.5.0"}, kGather{BuiltinOperator::GATHER, 2, "1.14.0"};
 
 std::vector<int32_t> dims_of(const Shape& sample) {
   std::vector<int64_t> d = sample.dims();
@@ -197,10 +196,12 @@ void Writer::write(const Node& node, const Product& op) {
   const DTypeInfo& info = op.weight.dtype().info();
   if (!are_integers(op.weight.dtype()) || info.qmin < -128 || info.qmax > 127)
     return refuse(concat("product with ", op.weight.dtype()), "weights are integer codes of -128 to 127");
-  // XNNPACK leaves convolutions of INT4 to kernels that round by another rule.
-  const bool small = info.qmin >= -8 && info.qmax <= 7, packed = small && stage.rule != OutputRounding::kFloat;
   const int64_t channels = graph_[node.inputs[0]].form.features(), o = op.weight.rows();
   const bool depthwise = c.groups > 1 && c.groups == channels;
+  // XNNPACK leaves convolutions of INT4 to kernels that round by another rule, and the reference kernels of LiteRT have
+  // no depthwise convolution of INT4 (version 7 of the operation).
+  const bool small = info.qmin >= -8 && info.qmax <= 7, by_float = stage.rule == OutputRounding::kFloat;
+  const bool packed = small && !by_float && !depthwise;
   const auto n = [](int64_t x) { return static_cast<int32_t>(x); };
   now_ = static_cast<Value>(stage_node - graph_.nodes().data());
   const Padded in = padded(node, c, scale(node.inputs[0]).zero);
@@ -210,7 +211,7 @@ void Writer::write(const Node& node, const Product& op) {
   flatbuffers::FlatBufferBuilder& f = model_.flat();
   const TensorId y = result();
   if (depthwise)
-    model_.add(packed ? kDepthwiseInt4 : kDepthwise, inputs, y,
+    model_.add(kDepthwise, inputs, y,
                CreateDepthwiseConv2DOptions(f, in.padding, n(c.stride[1]), n(c.stride[0]), n(o / channels), activation,
                                             n(c.dilation[1]), n(c.dilation[0])));
   else
@@ -222,10 +223,11 @@ void Writer::write(const Node& node, const Product& op) {
                                    n(c.dilation[0])));
   const bool same_bits = packed ? info.bits == 4 : info.bits == 8;
   note(concat(depthwise ? "DEPTHWISE_CONV_2D" : "CONV_2D", ", weights ", op.weight.dtype(),
-              same_bits ? ""
-              : packed  ? " stored as INT4"
-              : small   ? " stored as INT8, since XNNPACK has no convolution of INT4"
-                        : " stored as INT8"));
+              same_bits  ? ""
+              : packed   ? " stored as INT4"
+              : !small   ? " stored as INT8"
+              : by_float ? " stored as INT8, since XNNPACK has no convolution of INT4"
+                         : " stored as INT8, since LiteRT's reference kernels have no depthwise convolution of INT4"));
 }
 
 // With a product it is its output stage; else codes of another scale, by a table of 256 codes.

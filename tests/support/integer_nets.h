@@ -260,6 +260,24 @@ inline inference::Graph overlapping_network(OutputRounding rule, DType weights) 
   return net.finish();
 }
 
+// Convolutions of each channel by itself: of 8 and 12 channels four at once, of 6 one by one; strides, dilation, pixels
+// outside on each side, a window of one pixel and one larger than the image.
+inline inference::Graph depthwise_network(OutputRounding rule, DType weights) {
+  IntegerNet net(Shape{11, 6, 8}, rule, 6);
+  const auto each = [&](inference::Value x, Conv2dOptions c) {
+    c.groups = net.form(x).sample[2];
+    return net.conv(x, c.groups, c, weights);
+  };
+  const inference::Value a = each(IntegerNet::kInput, {.kernel = {3, 3}, .padding = {1, 1, 1, 1}});
+  net.result(0, -128);
+  const inference::Value b = net.conv(a, 12, {.kernel = {1, 1}}, weights);
+  const inference::Value c = each(b, {.kernel = {5, 2}, .stride = {2, 1}, .padding = {0, 1, 2, 0}});
+  const inference::Value d = each(c, {.kernel = {3, 3}, .dilation = {2, 3}, .padding = {2, 3, 2, 3}});
+  const inference::Value e = net.conv(each(d, {.kernel = {1, 1}, .stride = {1, 2}}), 6, {.kernel = {1, 1}}, weights);
+  net.linear(net.global_avg_pool(each(e, {.kernel = {5, 7}, .padding = {2, 3, 2, 3}})), 7, weights);
+  return net.finish();
+}
+
 inline std::vector<NamedGraph> integer_nets(OutputRounding rule) {
   std::vector<NamedGraph> out;
   for (const DType d : {dtypes::int8, dtypes::int4, dtypes::ternary, dtypes::bint1}) {
@@ -268,6 +286,7 @@ inline std::vector<NamedGraph> integer_nets(OutputRounding rule) {
     out.push_back({"odd, " + name, odd_network(rule, d)});
     out.push_back({"dense, " + name, dense_network(rule, d)});
     out.push_back({"overlapping, " + name, overlapping_network(rule, d)});
+    out.push_back({"depthwise, " + name, depthwise_network(rule, d)});
   }
   return out;
 }

@@ -203,6 +203,14 @@ TEST_CASE("Weights of 4 bits are stored so that readers of the rule have kernels
   (void)file_of(dense_network(OutputRounding::kDouble, dtypes::ternary), &report);
   CHECK(report.layers.at(0).operation == "CONV_2D, weights ternary stored as INT4");
   CHECK(report.tensors.at(0).type == "INT4");
+  report = {};
+  (void)file_of(depthwise_network(OutputRounding::kDouble, dtypes::int4), &report);
+  CHECK(
+      report.layers.at(0).operation ==
+      "DEPTHWISE_CONV_2D, weights int4 stored as INT8, since LiteRT's reference kernels have no depthwise convolution "
+      "of INT4");
+  CHECK(report.tensors.at(0).type == "INT8");
+  report = {};
   (void)file_of(dense_network(OutputRounding::kFloat, dtypes::ternary), &report);
   CHECK(report.layers.at(0).operation ==
         "CONV_2D, weights ternary stored as INT8, since XNNPACK has no convolution of INT4");
