@@ -128,6 +128,34 @@ TEST_CASE("The commands of the guide to ONNX files of networks of integers run a
   CHECK(made.out.find(equal, first + 1) != std::string::npos);
 }
 
+TEST_CASE("The commands of keyword spotting run as printed, with fewer samples") {
+  const Guide guide;
+  if (!guide.has("numpy")) return;
+  const std::string page = "mlperf_tiny.md", heading = "## Keyword spotting: a stand-in";
+  std::filesystem::create_directory_symlink(source_path("scripts"), guide.temp.file("scripts"));
+  std::ofstream(guide.temp.file("kws.yaml")) << block(page, "yaml", heading);
+  std::string commands = block(page, "sh", heading);
+  const auto instead = [&](const std::string& from, const std::string& to) {
+    const size_t at = commands.find(from);
+    INFO(from);
+    REQUIRE(at != std::string::npos);
+    commands.replace(at, from.size(), to);
+  };
+  instead("scripts/drawn_words.py train.npz test.npz",
+          "'" + Guide::program() + "' scripts/drawn_words.py train.npz test.npz 400 60");
+  instead(" 'train.stop=20 steps' data.train.size=400 data.test.size=50",
+          " 'train.stop=12 steps' 'schedule.warmup=2 steps' '~quant.phases'");
+  instead("--samples 10000", "--samples 20");
+  const ProcessResult made = guide.shell(commands);
+  INFO(made.out << '\n' << made.err);
+  REQUIRE(made.code == 0);
+  CHECK(contains(made.out, ": 0 of 240 codes of 20 samples differ"));
+  const ProcessResult again = guide.shell("cp train.npz a.npz; '" + Guide::program() +
+                                          "' scripts/drawn_words.py train.npz test.npz 400 60; cmp a.npz train.npz");
+  CHECK(again.code == 0);
+  CHECK(guide.shell("'" + Guide::program() + "' scripts/drawn_words.py train.npz test.npz none").code == 1);
+}
+
 TEST_CASE("The commands from a PyTorch checkpoint to an emulated Cortex-M run as printed") {
   const Guide guide;
   const std::string page = "to_microcontroller.md", heading = "## From a PyTorch checkpoint in five commands";
