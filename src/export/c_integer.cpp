@@ -245,7 +245,10 @@ void Writer::write(const Step& step, const Product& op) {
              << std::clamp(e0, -128, 127) << ", " << zero(step.inputs[0]) << ", " << stage.zero << ", " << stage.lo
              << ", " << stage.hi << "};\n";
   flash_bytes_ += 16 + (texts_.long_dims ? 64 : 32) + 10;
-  constexpr const char* kNames[] = {"bytes", "nibbles", "grouped", "depthwise"};
+  const char* const function = loop == Loop::kDepthwise ? "depthwise"
+                               : loop == Loop::kGrouped ? "grouped"
+                               : loop == Loop::kNibbles ? "nibbles"
+                                                        : "bytes";
   bool* const used[] = {&texts_.bytes, &texts_.nibbles, &texts_.grouped};
   std::string other;
   if (loop == Loop::kDepthwise) {
@@ -259,8 +262,8 @@ void Writer::write(const Step& step, const Product& op) {
     other = concat(", ", sum(step.sum, graph_[step.sum].inputs[0] == step.stage), ", ", spot(step.inputs[1]));
   else if (texts_.fused && rows)
     other = ", NULL, NULL";
-  body_ << "  " << kNames[static_cast<size_t>(loop)] << "(&c" << now_ << ", " << spot(step.inputs[0]) << ", "
-        << spot(step.result) << other << ");\n";
+  body_ << "  " << function << "(&c" << now_ << ", " << spot(step.inputs[0]) << ", " << spot(step.result) << other
+        << ");\n";
   const char* const kind = !op.conv                   ? "linear"
                            : rows                     ? "conv"
                            : loop == Loop::kDepthwise ? "depthwise conv"

@@ -225,7 +225,7 @@ TEST_CASE("Values of networks of integers share one arena") {
     }
 }
 
-TEST_CASE("C of networks of integers takes floats and bytes, and gives floats") {
+TEST_CASE("C of networks of integers reads floats and bytes, and writes floats") {
   const TempDir temp;
   std::vector<DoorsCase> cases;
   const auto add = [&](inference::Graph graph, bool floats, size_t tables) {

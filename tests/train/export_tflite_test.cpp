@@ -140,7 +140,7 @@ TEST_CASE("TensorFlow Lite Micro computes the codes of rule double") {
   CHECK(otherwise > 0);  // else the rules are not told apart
 }
 
-TEST_CASE("Files of ResNet-8 for TensorFlow Lite are no larger than those of its own converter") {
+TEST_CASE("Files of ResNet-8 for TensorFlow Lite have at most the bytes of those of its converter") {
   const TempDir temp;
   for (const auto& [weights, most] : {std::pair<DType, int64_t>{dtypes::int8, 98'496}, {dtypes::int4, 62'000}}) {
     INFO(weights);
