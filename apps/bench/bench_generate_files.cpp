@@ -82,13 +82,31 @@ int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
   return bytes;
 }
 
-// Bytes of keys and values that a token reads on the average of the measured ones. A cache of one row has memory for
-// 64 (kv_cache.h).
+// Keys that a token sees, in all layers together, for all measured tokens, and the number of layers. An attention says
+// how many by its products.
+std::pair<int64_t, int64_t> keys_seen(Module& model, const GenerateOptions& o) {
+  int64_t keys = 0, layers = 0;
+  for (const auto& [path, module] : model.modules_at("")) {
+    if (module->kind() != "attention") continue;
+    const auto macs = [&, layer = module](int64_t rows) {
+      Form form;
+      form.sample = {rows};
+      return layer->macs(form, form);
+    };
+    keys += (macs(o.prompt + o.tokens) - macs(o.prompt)) / macs(1);
+    ++layers;
+  }
+  return {keys, layers};
+}
+
+// Bytes of keys and values that a token reads on the average of the measured ones. Layers have heads of one width. A
+// cache of one row has memory for 64 (kv_cache.h).
 int64_t cache_bytes(Learner& learner, const GenerateOptions& o) {
   Generator generator(learner, GeneratorSpec{});
   const int32_t id = 0;
   generator.feed({&id, 1});
-  return generator.cache_bytes() / 64 * (2 * o.prompt + o.tokens + 1) / 2;
+  const auto [keys, layers] = keys_seen(learner.model(), o);
+  return layers == 0 ? 0 : generator.cache_bytes() / 64 / layers * keys / o.tokens;
 }
 
 class Ours {

@@ -139,9 +139,10 @@ KvCaches::KvCaches(const KvSpec& spec) : spec_(spec) {
 
 KvCache& KvCaches::of(const void* layer, int64_t features, int64_t heads) {
   auto at = caches_.find(layer);
-  if (at == caches_.end()) at = caches_.emplace(layer, Entry{features, KvCache(spec_, features, heads)}).first;
-  require(at->second.features == features, kWhere, "the layer had ", at->second.features, " features of k, got ",
-          features);
+  if (at == caches_.end()) at = caches_.emplace(layer, Entry{features, heads, KvCache(spec_, features, heads)}).first;
+  const Entry& held = at->second;
+  require(held.features == features && held.heads == heads, kWhere, "the layer had ", held.features,
+          " features of k in ", held.heads, " heads, got ", features, " in ", heads);
   return at->second.cache;
 }
 

@@ -19,13 +19,15 @@ ProcessResult run(const std::string& program, std::vector<std::string> arguments
   return run_program(arguments, environment);
 }
 
-// A llama of two blocks whose weights have a scale for each 32 codes.
-std::string trained(const TempDir& temp) {
+constexpr const char* kLlama = "{preset: llama, keys: {layers: 2, heads: 2, kv_heads: 1, dim: 32, ffn: 64}}";
+
+// A model whose weights have a scale for each 32 codes: a llama of two blocks.
+std::string trained(const TempDir& temp, const std::string& model = kLlama) {
   std::ofstream(temp.file("text.txt")) << std::string(600, 'a') + std::string(600, 'b');
   std::ofstream(temp.file("lm.yaml")) << R"yaml(version: 1
 run: {name: lm, seed: 1}
 data: {tokenizer: bytes, train: {format: tokens, file: text.txt, context: 24}}
-model: {preset: llama, keys: {layers: 2, heads: 2, kv_heads: 1, dim: 32, ffn: 64}}
+model: )yaml" << model << R"yaml(
 quant:
   rules:
     - {layers: "layers.2.*", weights: {dtype: int4, scheme: symmetric, granularity: group(32), scale_dtype: fp16},
@@ -104,4 +106,22 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
     CHECK(bad.code != 0);
     CHECK(bad.err.find(text) != std::string::npos);
   }
+}
+
+TEST_CASE("the read limit counts the keys that a layer with a window sees") {
+  TempDir temp;
+  const auto block = [](const std::string& window) {
+    return "{residual: {body: [{linear: {out: 64, bias: false}}, {attention: {heads: 2, kv_heads: 1, rope: 10000" +
+           window + "}}, {linear: {out: 32, bias: false}}]}}";
+  };
+  const std::string folder =
+      trained(temp, "{layers: [{embedding: {num: 256, dim: 32, flat: false}}, {dropout: {p: 0}}, " + block("") + ", " +
+                        block(", window: 8") + ", {head: {tie: layers.0}}]}");
+  const std::string json = temp.file("r.json");
+  const ProcessResult r = run("bench_generate", {"--model", folder, "--prompt", "5", "--tokens", "7", "--read-limit",
+                                                 "--repeat", "1", "--json", json});
+  INFO(r.out << r.err);
+  REQUIRE(r.code == 0);
+  // Tokens at positions 5 to 11 see 6 to 12 keys, or at most 8; keys and values are 32 numbers of fp32.
+  CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * 32 * 4 / 7);
 }

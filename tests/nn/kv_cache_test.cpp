@@ -155,7 +155,8 @@ TEST_CASE("a cache reports shapes that do not fit") {
   CHECK(&caches.of(&key, 6, 2) == &cache);
   CHECK(caches.bytes() == cache.bytes());
   CHECK(cache.bytes() == (current_device().is_cpu() ? 0 : 2 * 2 * 4 * 6 * 2));  // the CPU's grows
-  CHECK(contains(error_of([&] { caches.of(&key, 7, 1); }), "the layer had 6 features of k, got 7"));
+  CHECK(contains(error_of([&] { caches.of(&key, 7, 1); }), "the layer had 6 features of k in 2 heads, got 7 in 1"));
+  CHECK(contains(error_of([&] { caches.of(&key, 6, 3); }), "the layer had 6 features of k in 2 heads, got 6 in 3"));
   const FlagWord word;
   uint32_t& flag = *word.word();
   CHECK(contains(error_of([&] {

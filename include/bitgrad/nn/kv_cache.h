@@ -66,14 +66,15 @@ class KvCaches {
   // Throws Error if samples or positions is below 1.
   explicit KvCaches(const KvSpec& spec);
   const KvSpec& spec() const { return spec_; }
-  // `layer` is used as a key only (the layer's address). Throws Error if `features` differs from the first call.
+  // `layer` is used as a key only (the layer's address). Throws Error if `features` or `heads` differs from the first
+  // call.
   KvCache& of(const void* layer, int64_t features, int64_t heads);
   // Total over the layers that have run so far.
   int64_t bytes() const;
 
  private:
   struct Entry {
-    int64_t features;
+    int64_t features, heads;
     KvCache cache;
   };
   KvSpec spec_;
