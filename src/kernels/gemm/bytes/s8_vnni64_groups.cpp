@@ -171,8 +171,11 @@ class GroupsChunk {
   int64_t a_step_ = 0;
 };
 
+// Whether sums fit in int32, those of fields that kernels leave where they are in a byte, too.
 bool groups_fit_int32(const GemmArgs& args, const ZeroRange& zb) {
-  return largest_sum(args, exact_depth(args), {}, zb) <= 0x7FFFFFFFp0;
+  const int bits = args.b.dtype.bits(), fields = vnni_fields(bits);
+  const double depth = static_cast<double>(exact_depth(args)), top = fields <= 2 ? 0 : ((1 << bits) - 1) << 8 / fields;
+  return largest_sum(args, exact_depth(args), {}, zb) <= 0x7FFFFFFFp0 && 128 * top * depth <= 0x7FFFFFFFp0;
 }
 
 }  // namespace

@@ -47,7 +47,12 @@ template <int R, int P>
 template <int R, int P, int fields>
 [[gnu::always_inline]] inline void tile_panels(const S8GroupsTile& t, int panel) {
   constexpr int kWidth = 8 / fields, kSets = R == 1 && fields > 1 ? 2 : 1;
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>((1 << kWidth) - 1));
+  // Of many fields every second one is not moved to the bottom of the byte: it is 2^kWidth times as large, and so is
+  // its set of sums (groups_fit_int32). A row of 4-bit codes waits for memory, and tiles of rows for products: not
+  // theirs.
+  constexpr int kStays = kSets == 2 && fields > 2 ? 2 : 1;
+  const __m512i mask[2] = {_mm512_set1_epi8(static_cast<char>((1 << kWidth) - 1)),
+                           _mm512_set1_epi8(static_cast<char>(((1 << kWidth) - 1) << kWidth))};
   const int64_t b_step = int64_t{64} * t.panels;
   const int8_t* a = t.a;
   const uint8_t* b = t.b + int64_t{64} * panel;
@@ -67,9 +72,10 @@ template <int R, int P, int fields>
       BITGRAD_UNROLL(int p = 0; p < P; ++p) closed[p] = _mm512_loadu_si512(b + ptrdiff_t{64} * p);
       BITGRAD_UNROLL(int f = 0; f < fields; ++f) {
         __m512i y[P];
+        const int stays = f % kStays;
         BITGRAD_UNROLL(int p = 0; p < P; ++p) {
-          y[p] = f == 0 ? closed[p] : _mm512_srli_epi16(closed[p], f * kWidth);
-          if constexpr (fields > 1) y[p] = _mm512_and_si512(y[p], mask);
+          y[p] = f == stays ? closed[p] : _mm512_srli_epi16(closed[p], (f - stays) * kWidth);
+          if constexpr (fields > 1) y[p] = _mm512_and_si512(y[p], mask[stays]);
         }
         BITGRAD_UNROLL(int r = 0; r < R; ++r) {
           int32_t unit;
@@ -81,7 +87,10 @@ template <int R, int P, int fields>
       }
     }
     if constexpr (kSets == 2) {
-      BITGRAD_UNROLL(int p = 0; p < P; ++p) acc[0][0][p] = _mm512_add_epi32(acc[0][0][p], acc[kSets - 1][0][p]);
+      BITGRAD_UNROLL(int p = 0; p < P; ++p) {
+        const __m512i other = acc[kSets - 1][0][p];
+        acc[0][0][p] = _mm512_add_epi32(acc[0][0][p], kStays == 2 ? _mm512_srai_epi32(other, kWidth) : other);
+      }
     }
     finish_group<R, P>(t, g, at, acc[0], sum);
   }
