@@ -32,8 +32,12 @@ FAMILIES = {
     "granite": dict(tie_word_embeddings=True, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.6,
                     logits_scaling=3.0),
     "smollm3": dict(num_hidden_layers=5),
+    "smollm2": dict(model_type="llama", tie_word_embeddings=True),
     "mistral": dict(sliding_window=8, head_dim=32),
+    "mistral_wide": dict(model_type="mistral", sliding_window=64, head_dim=32),
     "olmo2": {},
+    "bitnet": dict(hidden_act="silu", tie_word_embeddings=True),  # as llama.cpp computes it
+    "bitnet_relu2": dict(model_type="bitnet", hidden_act="relu2", tie_word_embeddings=True),
     "gemma3": dict(model_type="gemma3_text", head_dim=32, sliding_window=8, query_pre_attn_scalar=32),
 }
 
