@@ -8,7 +8,7 @@
 // With --gguf or --model instead: a model of a file, a prompt and greedy tokens, in turns with rivals:
 // llama.cpp as a package of Python, or a program at a path (bench_generate_files.cpp).
 //   bench_generate --gguf FILE [--model TARGET] [--rival llama.cpp,./llama_rival] [--prompt N] [--tokens N]
-//   [--read-limit] ...
+//   [--kv fp32|bf16|int8] [--read-limit] ...
 #include <iomanip>
 #include <memory>
 
@@ -107,6 +107,8 @@ int run(cli::Arguments& args, int argc, char** argv) {
           "with its arguments and output, such as one of scripts/bench_generate_llama.cpp")
       .delimiter(',');
   args.option("--prompt", o.prompt, "ids of the prompt, with --gguf or --model (128)").range<int64_t>(1, 1 << 20);
+  args.choice("--kv", o.kv, {{"fp32", KvKind::kFp32}, {"bf16", KvKind::kBf16}, {"int8", KvKind::kInt8}},
+              "dtype of the cache of keys and values, with --gguf or --model");
   args.flag("--read-limit", o.read_limit, "also the share of the speed at which the weights can be read");
   add_threads_option(args, o);
   add_device_option(args, o);
@@ -115,8 +117,9 @@ int run(cli::Arguments& args, int argc, char** argv) {
   set_num_threads(o.threads);
   const DeviceGuard guard(o.device);
   if (!o.gguf.empty() || !o.model.empty()) return bench_files(o);
-  require(o.rivals.empty() && o.inputs.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt,
-          "bench_generate", "--rival, --inputs, --read-limit and --prompt need --gguf or --model");
+  require(o.rivals.empty() && o.inputs.empty() && !o.read_limit && o.prompt == GenerateOptions().prompt &&
+              o.kv == KvKind::kFp32,
+          "bench_generate", "--rival, --inputs, --kv, --read-limit and --prompt need --gguf or --model");
   Json report = new_report(o.threads);
   report["device"] = device_backend(o.device).describe();
   std::cout << to_string(o.device) << ": " << o.layers << " layers, " << o.heads << " heads, " << o.dim

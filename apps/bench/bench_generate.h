@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bitgrad/nn/kv_cache.h"
 #include "shared/common.h"
 
 namespace bitgrad::bench {
@@ -17,6 +18,7 @@ struct GenerateOptions : SharedOptions {
   std::vector<std::string> rivals = {};
   int64_t prompt = 128;
   bool read_limit = false;
+  KvKind kv = KvKind::kFp32;
 };
 
 // Reads a prompt and continues it greedily, with the model of --model or --gguf, in turns with the rivals. Returns the

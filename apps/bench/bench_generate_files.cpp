@@ -102,7 +102,7 @@ std::pair<int64_t, int64_t> keys_seen(Module& model, const GenerateOptions& o) {
 // Bytes of keys and values that a token reads on the average of the measured ones. Layers have heads of one width. A
 // cache of one row has memory for 64 (kv_cache.h).
 int64_t cache_bytes(Learner& learner, const GenerateOptions& o) {
-  Generator generator(learner, GeneratorSpec{});
+  Generator generator(learner, GeneratorSpec{.kv = o.kv});
   const int32_t id = 0;
   generator.feed({&id, 1});
   const auto [keys, layers] = keys_seen(learner.model(), o);
@@ -112,7 +112,7 @@ int64_t cache_bytes(Learner& learner, const GenerateOptions& o) {
 class Ours {
  public:
   Ours(Learner& learner, const GenerateOptions& o)
-      : generator_(learner, GeneratorSpec{}), tokens_(o.tokens), base_(time_base(o.threads)) {
+      : generator_(learner, GeneratorSpec{.kv = o.kv}), tokens_(o.tokens), base_(time_base(o.threads)) {
     require(o.prompt + o.tokens <= generator_.context(), kWhere, "--prompt and --tokens: got ", o.prompt, " and ",
             o.tokens, ", expected at most ", generator_.context(), " together, the context of the model");
     for (int64_t i = 0; i < o.prompt; ++i) prompt_.push_back(static_cast<int32_t>(i * 7 % generator_.vocabulary()));
@@ -238,6 +238,7 @@ int bench_files(const GenerateOptions& o) {
   report["tokens"] = o.tokens;
   std::string name = o.model.empty() ? o.gguf : o.model;
   if (!o.inputs.empty()) name += ", inputs " + o.inputs;
+  if (o.kv != KvKind::kFp32) name += concat(", cache ", kv_kind_name(o.kv));
   std::cout << name << ": prompt of " << o.prompt << ", " << o.tokens << " tokens, " << o.threads << " threads\n";
   Json row = row_of(name, o, we);
   if (o.read_limit) {

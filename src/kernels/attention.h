@@ -96,6 +96,8 @@ struct AttentionArgs {
   float* y = nullptr;                      // [samples, rows, heads, dim], dense
   float* log_sum = nullptr;                // optional, [samples, heads, rows]: maximum + log(sum)
   AttentionDropout dropout = {};
+  // Blocks of bf16 numbers, which are widened where they are read; k and v are null then.
+  const uint16_t *k_bf16 = nullptr, *v_bf16 = nullptr;
 };
 void attention(const AttentionArgs& args);
 

@@ -33,7 +33,7 @@ KvCache::KvCache(const KvSpec& spec, int64_t features, int64_t heads)
     : spec_(spec),
       features_(features),
       heads_(heads),
-      blocks_(spec.kind == KvKind::kFp32 && current_device().is_cpu()) {
+      blocks_(spec.kind != KvKind::kInt8 && current_device().is_cpu()) {
   require(heads >= 1 && features % heads == 0, kWhere, "got ", features, " features of ", heads,
           " heads, expected a multiple");
   if (!current_device().is_cpu()) make_room(spec.positions);
@@ -57,7 +57,7 @@ KvCache::Side KvCache::resized(const Side& side, int64_t rows) const {
   if (blocks_) {
     const auto blocks = [](int64_t n) { return (n + kAttentionBlock - 1) / kAttentionBlock; };
     const std::vector<int64_t> keys{features_, kAttentionBlock}, values{heads_, kAttentionBlock, features_ / heads_};
-    out.numbers = grown(side.numbers, blocks(held_), blocks(rows), &side == &k_ ? keys : values, dtypes::fp32);
+    out.numbers = grown(side.numbers, blocks(held_), blocks(rows), &side == &k_ ? keys : values, dtype_of(spec_.kind));
     return out;
   }
   out.numbers = grown(side.numbers, held_, rows, {features_}, dtype_of(spec_.kind));
@@ -95,8 +95,11 @@ void KvCache::write_blocks(const Tensor& x, int64_t begin, int64_t first) const 
   const auto rows = [&](int64_t at) {
     return maps::kv::Rows{x.as<float>() + at, x.cols(), x.shape()[1], held_, first, features_};
   };
-  run_map(maps::KvStoreColumns{rows(begin), blocks, k_.numbers.as<float>()}, pieces, 1);
-  run_map(maps::KvStoreHeads{rows(begin + features_), blocks, features_ / heads_, v_.numbers.as<float>()},
+  const bool narrow = spec_.kind == KvKind::kBf16;
+  const auto wide_of = [&](const Side& side) { return narrow ? nullptr : side.numbers.as<float>(); };
+  const auto narrow_of = [&](const Side& side) { return narrow ? side.numbers.as<uint16_t>() : nullptr; };
+  run_map(maps::KvStoreColumns{rows(begin), blocks, wide_of(k_), narrow_of(k_)}, pieces, 1);
+  run_map(maps::KvStoreHeads{rows(begin + features_), blocks, features_ / heads_, wide_of(v_), narrow_of(v_)},
           pieces * x.shape()[1], kGrain);
 }
 
@@ -115,7 +118,7 @@ Tensor KvCache::read(const Side& side, int64_t rows) const {
   require(rows >= 0 && rows <= spec_.positions, kWhere, "rows: got ", rows, " of ", spec_.positions);
   require(held_ > 0 && rows <= held_, kWhere, "rows: got ", rows, ", but only ", held_,
           " have memory: no later row was stored");
-  if (spec_.kind == KvKind::kFp32) return side.numbers;
+  if (blocks_ || spec_.kind == KvKind::kFp32) return side.numbers;
   Tensor out = Tensor::empty({spec_.samples, rows, features_}, dtypes::fp32, MemoryKind::kWorkspace);
   const int64_t pieces = spec_.samples * rows * maps::kv::blocks_of(features_);
   const maps::kv::Copied copied{rows, held_, features_, out.as<float>()};

@@ -38,10 +38,11 @@ void check_blocks(const Tensor& q, const Tensor& k, const Tensor& v, int64_t kv_
   const Shape keys{samples, blocks, kv_heads * dim, kBlock}, values{samples, blocks, kv_heads, kBlock, dim};
   for (const Tensor* t : {&k, &v}) {
     const Shape& wanted = t == &k ? keys : values;
-    require(t->shape() == wanted && t->dtype() == dtypes::fp32 && q.dtype() == dtypes::fp32 && t->contiguous() &&
-                !t->quant() && t->device().is_cpu(),
+    const bool dtypes_fit = t->dtype() == k.dtype() && (k.dtype() == dtypes::fp32 || k.dtype() == dtypes::bf16);
+    require(t->shape() == wanted && dtypes_fit && q.dtype() == dtypes::fp32 && t->contiguous() && !t->quant() &&
+                t->device().is_cpu(),
             kAttention, t == &k ? "k" : "v", " in blocks of ", kBlock, " keys must be ", wanted,
-            " fp32 on the CPU, as q ", q, ", got ", *t);
+            " fp32 or bf16 on the CPU, k and v alike, with q of fp32, got ", *t, " and q ", q);
   }
 }
 
@@ -241,10 +242,15 @@ struct Attention {
       Fp64{s, dropout_of(options), factor_of(options)}.forward(Sides<double>(in, s), y.as<double>());
       return y;
     }
-    const std::vector<Tensor> wide_in = all_widened(in);
-    const Sides<float> at(wide_in, s);
     const Tensor result = wide_result(shape, dtype);
     const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
+    if (in.size() == 3 && in_blocks(in[1]) && in[1].dtype() == dtypes::bf16) {
+      kernels::attention({s, in[0].as<float>(), nullptr, nullptr, result.as<float>(), log_sum.as<float>(),
+                          dropout_of(options), in[1].as<uint16_t>(), in[2].as<uint16_t>()});
+      return result;
+    }
+    const std::vector<Tensor> wide_in = all_widened(in);
+    const Sides<float> at(wide_in, s);
     kernels::attention({s, at.q, at.k, at.v, result.as<float>(), log_sum.as<float>(), dropout_of(options)});
     Tensor y = narrowed(result, dtype);
     saved.y = keep(y);

@@ -89,9 +89,10 @@ TEST_CASE("bench_generate measures models of files beside another program, and r
   CHECK(rows[2].at("x_rival") > 10);
 
   const std::pair<std::vector<std::string>, const char*> refused[] = {
-      {{"--rival", "llama.cpp"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
-      {{"--prompt", "9"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
-      {{"--inputs", "int8"}, "--rival, --inputs, --read-limit and --prompt need --gguf or --model"},
+      {{"--rival", "llama.cpp"}, "--rival, --inputs, --kv, --read-limit and --prompt need --gguf or --model"},
+      {{"--prompt", "9"}, "--rival, --inputs, --kv, --read-limit and --prompt need --gguf or --model"},
+      {{"--kv", "bf16"}, "--rival, --inputs, --kv, --read-limit and --prompt need --gguf or --model"},
+      {{"--inputs", "int8"}, "--rival, --inputs, --kv, --read-limit and --prompt need --gguf or --model"},
       {{"--model", folder, "--inputs", "float"}, "--inputs is for --gguf: the model of --model rounds its own way"},
       {{"--gguf", gguf, "--inputs", "int4"}, "unknown --inputs: got \"int4\", expected one of as_trained, float, int8"},
       {{"--model", folder, "--layers", "3"}, "are for models with random weights"},
@@ -124,4 +125,9 @@ TEST_CASE("the read limit counts the keys that a layer with a window sees") {
   REQUIRE(r.code == 0);
   // Tokens at positions 5 to 11 see 6 to 12 keys, or at most 8; keys and values are 32 numbers of fp32.
   CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * 32 * 4 / 7);
+  const ProcessResult narrow = run("bench_generate", {"--model", folder, "--prompt", "5", "--tokens", "7",
+                                                      "--read-limit", "--repeat", "1", "--kv", "bf16", "--json", json});
+  INFO(narrow.out << narrow.err);
+  REQUIRE(narrow.code == 0);
+  CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * 32 * 2 / 7);
 }

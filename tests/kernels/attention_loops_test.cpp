@@ -11,6 +11,7 @@
 
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/math.h"
+#include "bitgrad/dtype/bf16.h"
 #include "support/catch.h"
 
 namespace bitgrad {
@@ -160,6 +161,45 @@ TEST_CASE("products of attention, whole and as stairs, have the plain order", "[
                 plain(call);
                 CHECK(same(got, expected));
               }
+}
+
+TEST_CASE("products with numbers of bf16 are those with the numbers widened", "[cpu]") {
+  std::vector<uint16_t> narrow;
+  for (const float x : numbers(64 * 96, 2)) narrow.push_back(bf16_from_float(x));
+  narrow[3] = 0x8000;  // -0
+  narrow[5] = 0x7F80;  // infinity
+  narrow[7] = 0x0001;  // a subnormal
+  const std::vector<float> x = numbers(64 * 64, 1), factor = numbers(64, 3);
+  for (const AttentionLoops* loops : tables())
+    for (const int64_t count : {0, 1, 15, 16, 64 * 96}) {
+      std::vector<float> t(narrow.size(), 7.0f), wide = t;
+      for (int64_t i = 0; i < count; ++i) wide[static_cast<size_t>(i)] = bf16_to_float(narrow[static_cast<size_t>(i)]);
+      loops->widen_bf16(count, narrow.data(), t.data());
+      CHECK(same(t, wide));
+      if (count < std::ssize(narrow)) continue;
+      for (const int64_t rows : {1, 4, 9})
+        for (const int64_t cols : {16, 48, 80}) {
+          MultiplyAdd call;
+          call.rows = rows;
+          call.cols = call.ldy = cols;
+          call.ldt = 96;
+          call.inner = 33;
+          call.x = x.data();
+          call.x_row = 64;
+          call.t = wide.data();
+          call.start = MultiplyAdd::Start::kTimes;
+          call.factor = factor.data();
+          call.ends = 20;
+          std::vector<float> got = numbers(static_cast<size_t>(rows * cols), 4), expected = got;
+          call.y = expected.data();
+          loops->multiply_add(call);
+          call.t = nullptr;
+          call.t_bf16 = narrow.data();
+          call.y = got.data();
+          loops->multiply_add(call);
+          CHECK(same(got, expected));
+        }
+    }
 }
 
 TEST_CASE("scores of a stair are right in every column that a row sees", "[cpu]") {

@@ -42,10 +42,11 @@ Tensor rows_of_blocks(const Tensor& x, int64_t features, At at) {
   const int64_t samples = x.shape()[0], blocks = x.shape()[1], block = 64 * features;
   REQUIRE(x.numel() == samples * blocks * block);
   Tensor out = Tensor::empty({samples, blocks * 64, features}, dtypes::fp32);
+  const std::vector<float> numbers = x.to_vector();
   for (int64_t n = 0; n < samples * blocks; ++n)
     for (int64_t r = 0; r < 64; ++r)
       for (int64_t c = 0; c < features; ++c)
-        out.as<float>()[n * block + r * features + c] = x.as<float>()[n * block + at(r, c)];
+        out.as<float>()[n * block + r * features + c] = numbers[static_cast<size_t>(n * block + at(r, c))];
   return out;
 }
 // The keys of a cache as rows, from transposed blocks.

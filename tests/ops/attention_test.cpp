@@ -265,6 +265,12 @@ TEST_CASE("attention reads keys and values in blocks with the same result as in 
         const Var keys(in_key_blocks(k, rest)), values(in_value_blocks(v, options.kv_heads, rest));
         CHECK(attention(Var(q), keys, values, options).value().elements() == expected);
       }
+      const Tensor k16 = as(k, dtypes::bf16), v16 = as(v, dtypes::bf16);
+      const Tensor k_wide = as(k16, dtypes::fp32), v_wide = as(v16, dtypes::fp32);
+      const Var keys(as(in_key_blocks(k_wide, 3e38f), dtypes::bf16));
+      const Var values(as(in_value_blocks(v_wide, options.kv_heads, 3e38f), dtypes::bf16));
+      CHECK(attention(Var(q), keys, values, options).value().elements() ==
+            attention(Var(q), Var(k_wide), Var(v_wide), options).value().elements());
     }
   }
   const Problem p{2, 3, 4, 2, 8, 5};
@@ -274,9 +280,11 @@ TEST_CASE("attention reads keys and values in blocks with the same result as in 
     return error_of([&] { attention(Var(x), Var(keys), Var(values), p.options()); });
   };
   CHECK(error(q, k, v).empty());
-  const std::string wanted = "k in blocks of 64 keys must be [2,1,16,64] fp32 on the CPU, as q [2,3,32] fp32, got";
-  const std::string wanted_v = "v in blocks of 64 keys must be [2,1,2,64,8] fp32 on the CPU, as q [2,3,32] fp32, got";
-  CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 64}, dtypes::bf16), v), wanted));
+  const std::string as_q = " fp32 or bf16 on the CPU, k and v alike, with q of fp32, got ";
+  const std::string wanted = "k in blocks of 64 keys must be [2,1,16,64]" + as_q;
+  const std::string wanted_v = "v in blocks of 64 keys must be [2,1,2,64,8]" + as_q;
+  CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 64}, dtypes::bf16), v), wanted_v));
+  CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 64}, dtypes::int32), v), wanted));
   CHECK(contains(error(q, Tensor::zeros({2, 1, 16, 32}, dtypes::fp32), v), wanted));
   CHECK(contains(error(q, k, p.v(dtypes::fp32)), wanted_v));
   CHECK(contains(error(q, k, Tensor::zeros({2, 2, 2, 64, 8}, dtypes::fp32)), wanted_v));

@@ -35,9 +35,10 @@ class KvCache {
   // Error leaves the rows as they were.
   void store(const Tensor& x, int64_t begin, int64_t first, uint32_t* flag);
   // Returns [samples, s, features] fp32, s >= rows, whose first `rows` rows are valid: the cache itself for fp32,
-  // otherwise a dequantized copy in workspace memory. An fp32 cache on the CPU is held as attention reads it, in blocks
-  // of 64 rows, so that what one head reads is in one piece: keys transposed, [samples, ceil(s / 64), features, 64],
-  // values head by head, [samples, ceil(s / 64), heads, 64, features / heads]. Throws Error if rows > spec.positions,
+  // otherwise a dequantized copy in workspace memory. A cache of fp32 or bf16 on the CPU is held as attention reads it,
+  // in blocks of 64 rows of its dtype, so that what one head reads is in one piece: keys transposed, [samples, ceil(s /
+  // 64), features, 64], values head by head, [samples, ceil(s / 64), heads, 64, features / heads]. It is returned as it
+  // is. Throws Error if rows > spec.positions,
   // or beyond those for which store has made room.
   Tensor keys(int64_t rows) const { return read(k_, rows); }
   Tensor values(int64_t rows) const { return read(v_, rows); }

@@ -27,6 +27,7 @@ class ForwardTile {
         head_(kv_head * args.shape.group()),
         begin_(begin),
         rows_(end - begin),
+        bf16_(args.k_bf16 != nullptr),
         k_(args.shape.key_blocks == 0 ? heads_.of_k(args.k, sample, kv_head) : Rows<const float>{}),
         v_(args.shape.key_blocks == 0 ? heads_.of_k(args.v, sample, kv_head) : Rows<const float>{}),
         in_place_(args.shape.group() * rows_ <= kFewRows && args.shape.dim == heads_.wide()),
@@ -46,9 +47,8 @@ class ForwardTile {
     const int64_t first = start / kAttentionBlock * kAttentionBlock;
     for (int64_t key = first; key < keys; key += kAttentionBlock) {
       const int64_t end = std::min(key + kAttentionBlock, keys);
-      const float* const columns = columns_of(key, end);
-      const Rows<const float> values = values_of(key, end);
-      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, key, columns, values);
+      const Block block{columns_of(key, end), values_of(key, end), key};
+      for (int64_t h = 0; h < args_.shape.group(); ++h) add_block(h, block);
     }
     for (int64_t h = 0; h < args_.shape.group(); ++h) finish(h);
   }
@@ -57,39 +57,68 @@ class ForwardTile {
   struct State {
     float top = -std::numeric_limits<float>::infinity(), sum = 0;
   };
+  // The keys from `key` on as columns, and their rows of values. In bf16 if they are read where they are: the pointers
+  // are null then.
+  struct Block {
+    const float* columns;
+    Rows<const float> values;
+    int64_t key;
+  };
   static constexpr int64_t kStateFloats = sizeof(State) / sizeof(float);
 
   int64_t scores_size() const { return rows_ * kAttentionBlock; }
   int64_t sums_size() const { return args_.shape.group() * rows_ * heads_.wide(); }
   int64_t state_size() const { return padded(args_.shape.group() * rows_ * kStateFloats); }
-  int64_t columns_size() const { return args_.shape.key_blocks > 0 ? 0 : args_.shape.dim * kAttentionBlock; }
+  int64_t columns_size() const {
+    const bool there = args_.shape.key_blocks > 0 && (!bf16_ || in_place_);
+    return there ? 0 : args_.shape.dim * kAttentionBlock;
+  }
   int64_t values_size() const { return in_place_ ? 0 : heads_.wide() * kAttentionBlock; }
+
+  int64_t of_block(int64_t key) const { return args_.shape.of_block(sample_, kv_head_, key / kAttentionBlock); }
 
   // Keys [key, end) as [dim][64].
   const float* columns_of(int64_t key, int64_t end) {
-    if (args_.shape.key_blocks > 0) return args_.k + args_.shape.of_block(sample_, kv_head_, key / kAttentionBlock);
+    if (bf16_ && in_place_) return nullptr;
+    if (bf16_) {
+      loops().widen_bf16(args_.shape.dim * kAttentionBlock, args_.k_bf16 + of_block(key), columns_);
+      return columns_;
+    }
+    if (args_.shape.key_blocks > 0) return args_.k + of_block(key);
     pack_columns(heads_, k_, key, end, columns_);
     return columns_;
   }
 
   // The rows of values [key, end), padded to whole vectors.
   Rows<const float> values_of(int64_t key, int64_t end) {
+    if (bf16_ && in_place_) return {nullptr, args_.shape.dim};
+    if (bf16_) return widened_values(key, end);
     const bool blocks = args_.shape.key_blocks > 0;
-    const float* const block =
-        blocks ? args_.v + args_.shape.of_block(sample_, kv_head_, key / kAttentionBlock) : v_[key];
+    const float* const block = blocks ? args_.v + of_block(key) : v_[key];
     const Rows<const float> rows{block, blocks ? args_.shape.dim : v_.step};
     if (in_place_) return rows;
     pack_rows(heads_, rows, 0, end - key, values_);
     return {values_, heads_.wide()};
   }
 
-  // columns: the keys from `key` on; values: their rows of v.
-  void add_block(int64_t h, int64_t key, const float* columns, const Rows<const float>& values) {
+  Rows<const float> widened_values(int64_t key, int64_t end) {
+    const int64_t dim = args_.shape.dim, wide = heads_.wide();
+    const uint16_t* const from = args_.v_bf16 + of_block(key);
+    for (int64_t i = 0; i < end - key; ++i) {
+      loops().widen_bf16(dim, from + i * dim, values_ + i * wide);
+      std::fill(values_ + i * wide + dim, values_ + (i + 1) * wide, 0.0f);
+    }
+    return {values_, wide};
+  }
+
+  void add_block(int64_t h, const Block& block) {
+    const int64_t key = block.key;
     const int64_t from = std::max<int64_t>(0, heads_.first_row(key) - begin_);
     const int64_t rows = std::min(rows_, heads_.end_row(sample_, key + kAttentionBlock) - begin_) - from;
     if (rows <= 0) return;
     float* const scores = scores_;
-    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, columns, scores);
+    score(heads_, heads_.of_q(args_.q, sample_, head_ + h), begin_ + from, rows, key, block.columns, scores,
+          block.columns == nullptr ? args_.k_bf16 + of_block(key) : nullptr);
     float factors[kTile];
     for (int64_t r = 0; r < rows; ++r) {
       State& state = state_[h * rows_ + from + r];
@@ -112,7 +141,7 @@ class ForwardTile {
       const Seen seen = seen_by(begin_ + from + r, key);
       end = r + 1;
       while (end < rows && heads_.unseen(sample_, begin_ + from + end, key) == seen.begin) ++end;
-      add_values(h, from, r, end - r, seen, values, factors);
+      add_values(h, from, r, end - r, seen, block, factors);
     }
   }
 
@@ -124,7 +153,7 @@ class ForwardTile {
 
   // Adds the values of rows r .. r + rows - 1. The first row sees `seen`; each later one sees one more key, up to the
   // end of the block.
-  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const Rows<const float>& values,
+  void add_values(int64_t h, int64_t from, int64_t r, int64_t rows, const Seen& seen, const Block& block,
                   const float* factors) {
     MultiplyAdd call;
     call.rows = rows;
@@ -133,8 +162,11 @@ class ForwardTile {
     call.ends = seen.end - seen.begin;
     call.x = scores_ + r * kAttentionBlock + seen.begin;
     call.x_row = kAttentionBlock;
-    call.t = values[seen.begin];
-    call.ldt = values.step;
+    call.ldt = block.values.step;
+    if (block.values.data == nullptr)
+      call.t_bf16 = args_.v_bf16 + of_block(block.key) + seen.begin * call.ldt;
+    else
+      call.t = block.values[seen.begin];
     call.start = MultiplyAdd::Start::kTimes;
     call.factor = factors + r;
     call.y = sums_ + (h * rows_ + from + r) * heads_.wide();
@@ -157,6 +189,7 @@ class ForwardTile {
   const AttentionArgs& args_;
   const Heads heads_;
   const int64_t sample_, kv_head_, head_, begin_, rows_;
+  const bool bf16_;
   const Rows<const float> k_, v_;
   const bool in_place_;  // whether values are read where they are: packing pays for rows that share them
   const Workspace memory_;

@@ -19,6 +19,7 @@ struct MultiplyAdd {
   const float* x = nullptr;
   int64_t x_row = 0, x_step = 1;
   const float* t = nullptr;
+  const uint16_t* t_bf16 = nullptr;  // in place of t, if it is not null
   int64_t ldt = 0;
   Start start = Start::kZero;
   const float* factor = nullptr;

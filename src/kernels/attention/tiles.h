@@ -94,8 +94,9 @@ inline void pack_columns(const Heads& heads, const Rows<const float>& from, int6
 }
 
 // scores[r] = x[begin + r] columns for `rows` rows, over the columns that each row of the block from `key` on sees.
+// narrow: the columns in bf16, in place of `columns`.
 inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin, int64_t rows, int64_t key,
-                  const float* columns, float* scores) {
+                  const float* columns, float* scores, const uint16_t* narrow = nullptr) {
   MultiplyAdd call;
   call.rows = rows;
   call.cols = kAttentionBlock;
@@ -103,6 +104,7 @@ inline void score(const Heads& heads, const Rows<const float>& x, int64_t begin,
   call.x = x[begin];
   call.x_row = x.step;
   call.t = columns;
+  call.t_bf16 = narrow;
   call.ldt = kAttentionBlock;
   call.y = scores;
   call.ldy = kAttentionBlock;

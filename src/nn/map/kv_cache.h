@@ -64,40 +64,51 @@ struct KvStoreFp32 {
   }
 };
 
-// Columns of transposed blocks of 64 rows: out [samples, blocks, features, 64]. Index: sample * blocks of features +
-// block, with all new rows.
+// Columns of transposed blocks of 64 rows: out [samples, blocks, features, 64], or `narrow` in bf16. Index: sample *
+// blocks of features + block, with all new rows.
 struct KvStoreColumns {
   kv::Rows rows;
   int64_t blocks;
   float* out;
+  uint16_t* narrow;
   BITGRAD_HD void operator()(int64_t i) const {
     constexpr int64_t kSide = 64;
     const int64_t sample = i / kv::blocks_of(rows.features), begin = rows.begin_of(i), n = rows.count_of(i);
     for (int64_t r = 0; r < rows.t; ++r) {
       const int64_t at = rows.first + r;
       const float* const x = rows.x + (sample * rows.t + r) * rows.step + begin;
-      float* const y = out + ((sample * blocks + at / kSide) * rows.features + begin) * kSide + at % kSide;
-      for (int64_t c = 0; c < n; ++c) y[c * kSide] = x[c];
+      const int64_t to = ((sample * blocks + at / kSide) * rows.features + begin) * kSide + at % kSide;
+      if (narrow != nullptr) {
+        for (int64_t c = 0; c < n; ++c) narrow[to + c * kSide] = bf16_from_float(x[c]);
+      } else {
+        for (int64_t c = 0; c < n; ++c) out[to + c * kSide] = x[c];
+      }
     }
   }
 };
 
-// Rows of blocks of 64, head by head: out [samples, blocks, heads, 64, dim]. Index as of KvStoreFp32.
+// Rows of blocks of 64, head by head: out [samples, blocks, heads, 64, dim], or `narrow` in bf16. Index as of
+// KvStoreFp32.
 struct KvStoreHeads {
   kv::Rows rows;
   int64_t blocks, dim;
   float* out;
+  uint16_t* narrow;
   BITGRAD_HD void operator()(int64_t i) const {
     constexpr int64_t kSide = 64;
     const int64_t row = rows.row_of(i), sample = row / rows.t, at = rows.first + row % rows.t;
     const int64_t begin = rows.begin_of(i), end = begin + rows.count_of(i);
     const float* const x = rows.from(i);
-    float* const block = out + (sample * blocks + at / kSide) * rows.features * kSide;
+    const int64_t block = (sample * blocks + at / kSide) * rows.features * kSide;
     for (int64_t c = begin, run; c < end; c += run) {
       const int64_t of_head = c % dim;
-      float* const y = block + (c - of_head) * kSide + at % kSide * dim + of_head;
+      const int64_t to = block + (c - of_head) * kSide + at % kSide * dim + of_head;
       run = kv::smaller(dim - of_head, end - c);
-      for (int64_t j = 0; j < run; ++j) y[j] = x[c - begin + j];
+      if (narrow != nullptr) {
+        for (int64_t j = 0; j < run; ++j) narrow[to + j] = bf16_from_float(x[c - begin + j]);
+      } else {
+        for (int64_t j = 0; j < run; ++j) out[to + j] = x[c - begin + j];
+      }
     }
   }
 };
