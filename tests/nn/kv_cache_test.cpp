@@ -200,7 +200,7 @@ TEST_CASE("on the CPU a cache grows with its rows, and keeps them") {
       CHECK(off(value_rows(cache, rows), x, kind, features, features, rows) == "");
       const int64_t blocks = (room + 63) / 64 * 64;
       const int64_t bytes = kind == KvKind::kFp32   ? 8 * samples * features * blocks
-                            : kind == KvKind::kBf16 ? int64_t{4} * samples * features * room
+                            : kind == KvKind::kBf16 ? int64_t{4} * samples * features * blocks
                                                     : 2 * samples * room * (40 + 2 * 2);
       CHECK(cache.bytes() == bytes);
     }
