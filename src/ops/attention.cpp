@@ -242,7 +242,7 @@ struct Attention {
       Fp64{s, dropout_of(options), factor_of(options)}.forward(Sides<double>(in, s), y.as<double>());
       return y;
     }
-    const Tensor result = wide_result(shape, dtype);
+    Tensor result = wide_result(shape, dtype);
     const Tensor log_sum = Tensor::empty({s.samples, s.heads, s.rows}, dtypes::fp32);
     if (in.size() == 3 && in_blocks(in[1]) && in[1].dtype() == dtypes::bf16) {
       kernels::attention({s, in[0].as<float>(), nullptr, nullptr, result.as<float>(), log_sum.as<float>(),

@@ -165,11 +165,11 @@ TEST_CASE("products of attention, whole and as stairs, have the plain order", "[
 
 TEST_CASE("products with numbers of bf16 are those with the numbers widened", "[cpu]") {
   std::vector<uint16_t> narrow;
-  for (const float x : numbers(64 * 96, 2)) narrow.push_back(bf16_from_float(x));
+  for (const float x : numbers(size_t{64} * 96, 2)) narrow.push_back(bf16_from_float(x));
   narrow[3] = 0x8000;  // -0
   narrow[5] = 0x7F80;  // infinity
   narrow[7] = 0x0001;  // a subnormal
-  const std::vector<float> x = numbers(64 * 64, 1), factor = numbers(64, 3);
+  const std::vector<float> x = numbers(size_t{64} * 64, 1), factor = numbers(64, 3);
   for (const AttentionLoops* loops : tables())
     for (const int64_t count : {0, 1, 15, 16, 64 * 96}) {
       std::vector<float> t(narrow.size(), 7.0f), wide = t;

@@ -231,7 +231,7 @@ TEST_CASE("C of networks of integers reads floats and bytes, and writes floats")
   const auto add = [&](inference::Graph graph, bool floats, size_t tables) {
     std::vector<float> values(tables * 256);
     for (size_t i = 0; i < values.size(); ++i)
-      values[i] = 0.011f * static_cast<float>(i % 256) - 1.3f + 0.2f * static_cast<float>(i / 256);
+      values[i] = 0.011f * static_cast<float>(i & 255) - 1.3f + 0.2f * static_cast<float>(i >> 8);
     cases.push_back({"doors" + std::to_string(cases.size()), std::move(graph), floats, values});
   };
   for (const auto rule : {OutputRounding::kDouble, OutputRounding::kFloat}) {

@@ -132,9 +132,9 @@ Count count_mobilenet_v1() {
 // mlcommons/tiny, keyword_spotting: 24,908 numbers, of which 1,152 are running statistics. 25 x 5 pixels of 64 channels
 // from a window of 10 x 4 on, biases everywhere.
 Count count_ds_cnn() {
-  constexpr int64_t kPixels = 25 * 5, kChannels = 64;
+  constexpr int64_t kPixels = int64_t{25} * 5, kChannels = 64;
   Count c;
-  for (const int64_t in : {10 * 4, 9, 64, 9, 64, 9, 64, 9, 64}) {
+  for (const int64_t in : {40, 9, 64, 9, 64, 9, 64, 9, 64}) {
     c.numbers(in * kChannels + kChannels).norm(kChannels);
     c.macs += in * kChannels * kPixels;
   }
