@@ -4,7 +4,7 @@
     python scripts/random_gguf.py big.gguf --shape bitnet2b
     python scripts/random_gguf.py t2.gguf --layers 16 --dim 1536 --heads 24 --ffn 4096 --type TQ2_0
 
-Weights are random blocks of --type, such that values have a standard deviation of about 0.02; norms are 1. The table of ids, which is the head too, is of --table. Without --tokenizer the file has no words: prompts are ids.
+Weights are random blocks of --type, such that values have a standard deviation of about 0.02; norms are 1. The table of ids, which is the head too, is of --table. The file has no words: prompts are ids.
 """
 import argparse
 import struct

@@ -250,7 +250,7 @@ TEST_CASE("the memory of a cache is the account's, by kind") {
   const int64_t numbers = int64_t{2} * 2 * kGptContext * 16;  // layers, k and v, rows, kv_heads * d
   const int64_t blocks = learner->device().is_cpu() ? int64_t{2} * 2 * 64 * 16 : numbers;  // of 64 rows
   for (const auto& [kind, bytes] : {std::pair{KvKind::kFp32, 4 * blocks},
-                                    {KvKind::kBf16, 2 * numbers},
+                                    {KvKind::kBf16, 2 * blocks},
                                     {KvKind::kInt8, numbers + numbers / 16 * 2}}) {
     Generator generator(*learner, {.kv = kind});
     CHECK(generator.cache_bytes() == 0);

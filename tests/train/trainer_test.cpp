@@ -127,13 +127,13 @@ TEST_CASE("a run of steps ends after that many optimizer steps") {
 
 TEST_CASE("a run whose microbatches no counter holds is refused; lengths that never come are not") {
   const KeepModes keep;
-  const std::string each = "batch={global: 1, micro: 1}";
+  const std::string each = "batch={global: 2, micro: 2}";
   CHECK(contains(error_of([&] {
-                   Trainer(small_config({"train.stop=1000000000000 epochs", "data.train.size=10000", each}));
+                   Trainer(small_config({"train.stop=1000000000000 epochs", "data.train.size=20000", each}));
                  }),
                  "[train.stop] 1000000000000 epochs of 10000 microbatches each: got more than 9007199254740992"));
   const std::string never = "1000000000000 epochs";
-  CHECK(run_all(small_config({"train.stop=3 steps", "data.train.size=10000", each, "schedule.every=" + never,
+  CHECK(run_all(small_config({"train.stop=3 steps", "data.train.size=20000", each, "schedule.every=" + never,
                               "checkpoint.every=" + never, "log.quantization=" + never}))
             .optimizer_steps == 3);
 }
