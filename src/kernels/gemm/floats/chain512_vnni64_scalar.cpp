@@ -4,12 +4,13 @@
 #include "kernels/gemm/common/operands.h"
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/floats/chain512_vnni64.h"
+#include "kernels/gemm/floats/fma_loops.h"
 #include "kernels/gemm/kernels.h"
 
 namespace bitgrad::kernels::gemm_detail {
 namespace {
 
-float value_of(const ChainPanelTile& t, int64_t at, int code) {
+inline float value_of(const ChainPanelTile& t, int64_t at, int code) {
   float value = t.factor * static_cast<float>(code) + t.lowest;  // exact
   if (t.zero != nullptr) value = value - t.zero[at];
   value = value * t.scale[at];
@@ -18,21 +19,23 @@ float value_of(const ChainPanelTile& t, int64_t at, int code) {
 
 void panel_tile(int rows, int bits, const ChainPanelTile& t) {
   const int fields = vnni_fields(bits), width = 8 / fields, mask = (1 << width) - 1;
-  for (int r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < t.panels * kPanelRows; ++j) {
-      const uint8_t* b = t.b + j / kPanelRows * 64 + j % kPanelRows * 4;
-      float sum = 0, chain = 0;
-      for (int64_t k = 0; k < t.k; ++k) {
-        const int64_t line = k / (4 * fields), field = k / 4 % fields;
-        const int code = (b[line * 64 * t.panels + k % 4] >> (field * width)) & mask;
-        chain = std::fma(t.a[r * t.a_step + k], value_of(t, line / t.steps * kPanelColumns + j, code), chain);
-        if ((k + 1) % kChainPanel != 0 && k + 1 != t.k) continue;
-        sum = k < kChainPanel ? chain : sum + chain;
-        chain = 0;
+  fma_loops([=, &t]() BITGRAD_FMA_LOOPS {
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < t.panels * kPanelRows; ++j) {
+        const uint8_t* b = t.b + j / kPanelRows * 64 + j % kPanelRows * 4;
+        float sum = 0, chain = 0;
+        for (int64_t k = 0; k < t.k; ++k) {
+          const int64_t line = k / (4 * fields), field = k / 4 % fields;
+          const int code = (b[line * 64 * t.panels + k % 4] >> (field * width)) & mask;
+          chain = std::fma(t.a[r * t.a_step + k], value_of(t, line / t.steps * kPanelColumns + j, code), chain);
+          if ((k + 1) % kChainPanel != 0 && k + 1 != t.k) continue;
+          sum = k < kChainPanel ? chain : sum + chain;
+          chain = 0;
+        }
+        t.c[r * kPanelColumns + j] = sum;
       }
-      t.c[r * kPanelColumns + j] = sum;
     }
-  }
+  });
 }
 
 constexpr ChainPanelKernel kPanelKernel{1, &panel_tile, {}, 1, 1};
