@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The rival of bench_ptq: GPTQ (Frantar et al. 2022, arXiv 2210.17323) in NumPy, float64, blocks of 128 columns.
 
-    scripts/bench_ptq.py SIZE [THREADS]
+    scripts/bench_ptq.py SIZE [THREADS [CODES]]
 
 Weights [SIZE, SIZE], int4 with a scale a row, and inputs are those of apps/bench/bench_ptq.cpp. Prints a JSON object:
-"seconds" (with one thread those of the processor) and "error", that of the outputs relative to the outputs. Exit status
-77: no NumPy.
+"seconds" (with one thread those of the processor) and "error", that of the outputs relative to the outputs. CODES: a
+file that its codes are written to, a byte each. Exit status 77: no NumPy.
 """
 import json
 import os
@@ -60,5 +60,7 @@ clock = time.process_time if threads == 1 else time.perf_counter
 start = clock()
 result = gptq(weights, hessian, scales)
 seconds = clock() - start
+if len(sys.argv) > 3:
+    result.astype(np.int8).tofile(sys.argv[3])
 rest = weights - result * scales[:, None]
 print(json.dumps({"seconds": seconds, "error": ((rest @ hessian) * rest).sum() / ((weights @ hessian) * weights).sum()}))

@@ -14,6 +14,7 @@
 #include "bitgrad/run/build.h"
 #include "shared/measure.h"
 #include "shared/rival.h"
+#include "shared/scratch.h"
 
 namespace bitgrad::bench {
 namespace {
@@ -33,25 +34,9 @@ struct Speeds {
   }
 };
 
-// A folder that is removed with its files.
-class Scratch {
- public:
-  Scratch() { require(mkdtemp(path_.data()) != nullptr, kWhere, "cannot make a folder '", path_, "'"); }
-  ~Scratch() {
-    std::remove(file().c_str());
-    std::remove(path_.c_str());
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string file() const { return path_ + "/model.safetensors"; }
-
- private:
-  std::string path_ = "/tmp/bench_generate_XXXXXX";
-};
-
 std::unique_ptr<Learner> open_model(const GenerateOptions& o) {
   if (!o.model.empty()) return load_file(open_file(o.model), nullptr);
-  const Scratch scratch;
+  const Scratch scratch("model.safetensors");
   const ImportInputs inputs =
       o.inputs.empty() ? ImportInputs::kAsTrained : parse_enum<ImportInputs>(o.inputs, kWhere, "--inputs");
   save_imported(import_gguf(o.gguf), scratch.file(), inputs);

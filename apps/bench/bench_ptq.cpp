@@ -8,12 +8,14 @@
 #include "bench_ptq.h"
 
 #include <cmath>
+#include <fstream>
 #include <iomanip>
 #include <optional>
 
 #include "bitgrad/base/parallel.h"
 #include "shared/measure.h"
 #include "shared/rival.h"
+#include "shared/scratch.h"
 #include "tools/ptq/method.h"
 
 namespace {
@@ -83,15 +85,31 @@ double relative_error(const Layer& layer, const detail::LayerState& state) {
 
 struct Turn {
   double seconds = 0, error = 0;
+  int64_t differ = 0;  // of the rival's codes
 };
 
+// How many of the codes, one byte each in a file, are not these.
+int64_t codes_that_differ(const Matrix& codes, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> theirs(codes.v.size());
+  file.read(theirs.data(), std::ssize(theirs));
+  require(file.gcount() == std::ssize(theirs), kWhere, "the rival wrote ", file.gcount(), " codes, expected ",
+          theirs.size());
+  int64_t differ = 0;
+  for (size_t i = 0; i < theirs.size(); ++i)
+    differ += codes.v[i] != static_cast<double>(static_cast<signed char>(theirs[i]));
+  return differ;
+}
+
 // scripts/bench_ptq.py for this size; nullopt: NumPy is not installed.
-std::optional<Turn> rival_turn(int64_t k, int threads) {
-  const std::optional<Json> row =
-      row_of_rival(kWhere, concat(program_of("BITGRAD_PYTHON", "python3"), ' ',
-                                  program_of("BITGRAD_BENCH_PTQ", "scripts/bench_ptq.py"), ' ', k, ' ', threads));
+std::optional<Turn> rival_turn(int64_t k, int threads, const Matrix& codes) {
+  const Scratch scratch("codes");
+  const std::optional<Json> row = row_of_rival(kWhere, concat(program_of("BITGRAD_PYTHON", "python3"), ' ',
+                                                              program_of("BITGRAD_BENCH_PTQ", "scripts/bench_ptq.py"),
+                                                              ' ', k, ' ', threads, ' ', scratch.file()));
   if (!row) return std::nullopt;
-  return Turn{row->at("seconds").get<double>(), row->at("error").get<double>()};
+  return Turn{row->at("seconds").get<double>(), row->at("error").get<double>(),
+              codes_that_differ(codes, scratch.file())};
 }
 
 void bench_size(const PtqOptions& o, int64_t k, Json& rows) {
@@ -104,10 +122,11 @@ void bench_size(const PtqOptions& o, int64_t k, Json& rows) {
     ours.push_back((now_ns(time_base(o.threads)) - begin) / 1e9);
     if (turn == 0) we.error = relative_error(layer, to);
     if (o.rival.empty()) continue;
-    const std::optional<Turn> rival = rival_turn(k, o.threads);
+    const std::optional<Turn> rival = rival_turn(k, o.threads, to.codes);
     require(rival.has_value(), kWhere, "--rival numpy: BITGRAD_PYTHON names no Python that has NumPy");
     theirs.push_back(rival->seconds);
     they.error = rival->error;
+    they.differ = rival->differ;
   }
   we.seconds = median(ours);
   Json row{{"size", k}, {"seconds", we.seconds}, {"error", we.error}};
@@ -115,9 +134,13 @@ void bench_size(const PtqOptions& o, int64_t k, Json& rows) {
             << std::setprecision(3) << std::setw(9) << we.seconds << " s  error " << 100 * we.error << " %";
   if (!theirs.empty()) {
     they.seconds = median(theirs);
-    row.update({{"rival_seconds", they.seconds}, {"rival_error", they.error}, {"x_rival", they.seconds / we.seconds}});
+    row.update({{"rival_seconds", they.seconds},
+                {"rival_error", they.error},
+                {"codes_that_differ", they.differ},
+                {"x_rival", they.seconds / we.seconds}});
     std::cout << "  NumPy " << they.seconds << " s  error " << 100 * they.error << " %  x rival "
-              << std::setprecision(2) << they.seconds / we.seconds;
+              << std::setprecision(2) << they.seconds / we.seconds << "  codes that differ: " << they.differ << " of "
+              << k * k;
   }
   std::cout << std::endl;
   rows.push_back(row);

@@ -76,8 +76,9 @@ TEST_CASE("bench_ptq starts its rival where a path has blanks and quotes") {
   TempDir temp;
   const std::string folder = temp.file("it's a folder"), python = folder + "/python";
   std::filesystem::create_directory(folder);
-  std::ofstream(python) << "#!/bin/sh\n[ \"$1\" = 'my script.py' ] && [ \"$2 $3\" = '8 1' ] && echo '{\"seconds\": 50, "
-                           "\"error\": 0.25}'\n";
+  std::ofstream(python)
+      << "#!/bin/sh\n[ \"$1\" = 'my script.py' ] && [ \"$2 $3\" = '8 1' ] && head -c 64 /dev/zero > \"$4\" && echo "
+         "'{\"seconds\": 50, \"error\": 0.25}'\n";
   std::filesystem::permissions(python, std::filesystem::perms::owner_all);
   const ProcessResult r = bench({"--sizes", "8", "--rival", "numpy", "--json", temp.file("r.json")},
                                 {{"BITGRAD_PYTHON", python}, {"BITGRAD_BENCH_PTQ", "my script.py"}});
@@ -86,6 +87,7 @@ TEST_CASE("bench_ptq starts its rival where a path has blanks and quotes") {
   const Json row = Json::parse(slurp(temp.file("r.json"))).at("rows")[0];
   CHECK(row.at("rival_seconds") == 50);
   CHECK(row.at("rival_error") == 0.25);
+  CHECK(row.at("codes_that_differ").get<int64_t>() > 30);  // the weights are whole numbers of -8 to 8, mostly not 0
   CHECK(row.at("x_rival").get<double>() > 100);
   std::ofstream(python) << "#!/bin/sh\nexit 77\n";
   const ProcessResult absent = bench({"--sizes", "8", "--rival", "numpy"}, {{"BITGRAD_PYTHON", python}});
