@@ -357,16 +357,22 @@ std::string check_in_client(const ExportTarget& target, const std::string& path,
   const TemporaryFolder folder;
   const Drawn drawn = draw(target, learner, file, spec, samples, folder);
   const bool codes = drawn.integers && !drawn.integers->values;
-  std::string lines, others;
+  std::string lines, others, packages;
   for (const Client& client : clients_of(target)) {
-    if (!installed(client)) continue;
-    if (!codes || client.rounds_by(drawn.integers->rule))
+    const bool same_rule = !codes || client.rounds_by(drawn.integers->rule);
+    if (!installed(client)) {
+      if (same_rule) packages += concat(packages.empty() ? "" : " or ", client.packages);
+      continue;
+    }
+    if (same_rule)
       lines += check_in(client, path, drawn, spec, samples, folder) + '\n';
     else
       others += concat("no check in ", client.name, ": it rounds by rule ", client.rules, ", the model by ",
                        enum_name(drawn.integers->rule), '\n');
   }
-  require(!lines.empty(), kCheck, others, "Leave --check out");
+  require(!lines.empty(), kCheck, others,
+          packages.empty() ? "Leave --check out"
+                           : concat("Install ", packages, " in ", python(), ", or leave --check out"));
   lines += others;
   lines.pop_back();
   return lines;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "apps/cli.h"
+#include "apps/digits_net.h"
 #include "support/catch.h"
 #include "support/data_folder.h"
 #include "support/expect_error.h"
@@ -265,4 +266,22 @@ TEST_CASE("The commands of the guides to other programs run as printed") {
   refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");
   refused({guide.temp.file("digits.c")}, "exists");
   refused({guide.temp.file("1.c")}, "Expected a name that begins with a letter");
+}
+
+TEST_CASE("export --check names the package of a program that rounds as the model does") {
+  const TempDir temp;
+  std::ofstream(temp.file("net.yaml")) << kDigitsNet;
+  const std::string run = temp.file("run"), python = temp.file("python");
+  REQUIRE(cli({"train", temp.file("net.yaml"), "-q", "train.stop=2 steps",
+               "quant.rules=[{layers: \"*\", recipe: int8, output_rounding: float}]", "--out", run})
+              .code == 0);
+  // A Python that has TensorFlow Lite Micro alone, which rounds by rule double.
+  std::ofstream(python) << "#!/bin/sh\ncase \"$2\" in *ai_edge_litert*) exit 1 ;; esac\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  const ProcessResult r =
+      run_program({kProgram, "export", run, "-o", temp.file("m.tflite"), "--check"}, {{"BITGRAD_PYTHON", python}});
+  INFO(r.out << r.err);
+  CHECK(r.code == 2);
+  CHECK(contains(r.err, "no check in TensorFlow Lite Micro: it rounds by rule double, the model by float"));
+  CHECK(contains(r.err, "Install numpy, ai_edge_litert in " + python + ", or leave --check out"));
 }
