@@ -38,7 +38,8 @@ TEST_CASE("Debian packages install, run and are removed cleanly in a root of the
     return;
   }
   const TempDir temp;
-  run({"/bin/sh", "-c", "cd " + build_path() + " && cpack -G DEB -B " + temp.file("packages")});
+  run({"/bin/sh", "-c",
+       "cd " + build_path() + " && cpack -G DEB -D CPACK_DEBIAN_COMPRESSION_TYPE=none -B " + temp.file("packages")});
   const std::string root = temp.file("root");
   std::filesystem::create_directories(root + "/var/lib/dpkg/info");
   std::filesystem::create_directories(root + "/var/lib/dpkg/updates");

@@ -51,7 +51,7 @@ TEST_CASE("a call on a file of a run that fails ends it with 4, a place to be ki
   const long calls = counts_in(uninterrupted.temp.file("counts")).files;
   REQUIRE(calls > 30);
   constexpr int kErrors[] = {EIO, ENOSPC, EDQUOT};
-  constexpr long kStep = 3;  // every call in three runs of the gate's length
+  constexpr long kStep = 5;  // every call in five runs of the gate's length
   for (long n = 1; n <= calls; n += kStep) {
     const std::string folder = uninterrupted.temp.file("fail" + std::to_string(n)),
                       killed = uninterrupted.temp.file("kill" + std::to_string(n));

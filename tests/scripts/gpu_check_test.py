@@ -162,14 +162,13 @@ class Check(Case):
 
     def test_counters_that_the_machine_refuses_and_runs_of_other_bits_are_told(self):
         self.fake(os.path.join(self.tools, "ncu"))
-        self.check("first", PYTHONPATH=self.torch, modes={"ncu": "==ERROR== ERR_NVGPUCTRPERM"})
-        self.assertEqual(self.results()["stalls"], "skipped: no permission to read performance counters (ERR_NVGPUCTRPERM)")
         with open(os.path.join(self.build, "bin", "bitgrad")) as file:
             program = file.read()
         os.remove(os.path.join(self.build, "bin", "bitgrad"))
         write(os.path.join(self.build, "bin", "bitgrad"), program.replace('os.environ.get("FAKE_HASH", "5eed")', 'str("kind=cuda" in " ".join(arguments))'))
         os.chmod(os.path.join(self.build, "bin", "bitgrad"), 0o755)
-        self.check("first", PYTHONPATH=self.torch)
+        self.check("first", PYTHONPATH=self.torch, modes={"ncu": "==ERROR== ERR_NVGPUCTRPERM"})
+        self.assertEqual(self.results()["stalls"], "skipped: no permission to read performance counters (ERR_NVGPUCTRPERM)")
         self.assertEqual(self.results()["strict_digits_mlp_w1a1"], "failed with 1")
 
     def test_small_runs_take_small_shapes_and_results_are_added_to(self):

@@ -16,13 +16,15 @@ inline std::vector<double> random_numbers(DType dtype, int64_t n, uint64_t seed,
   const RandomStream draws{seed, Purpose::kUser, dtype.id(), 0};
   const DTypeInfo& info = dtype.info();
   std::vector<double> out(static_cast<size_t>(n));
+  PhiloxBlock four{};
   for (int64_t i = 0; i < n; ++i) {
     double& v = out[static_cast<size_t>(i)];
+    if (i % 4 == 0) four = draws.block(static_cast<uint64_t>(i) / 4);
+    const uint32_t r = four[static_cast<size_t>(i % 4)];  // draws.bits32(i)
     if (info.kind == DTypeKind::kFloat) {
-      v = lo + (hi - lo) * static_cast<double>(draws.uniform(static_cast<uint64_t>(i)));
+      v = lo + (hi - lo) * static_cast<double>(static_cast<float>(r >> 8) * 0x1p-24f);  // draws.uniform(i)
       continue;
     }
-    const uint32_t r = draws.bits32(static_cast<uint64_t>(i));
     if (info.kind == DTypeKind::kSign)
       v = r % 2 ? 1 : -1;
     else if (info.kind == DTypeKind::kCodebook)

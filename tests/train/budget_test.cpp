@@ -186,7 +186,7 @@ TEST_CASE("a size of a budget is read as its key is") {
   CHECK(contains(error_of([&] { budget_bytes("0"); }), "0 is out of range [1, 1000000000000]"));
 }
 
-TEST_CASE("the choices of a budget are measured with methods as sensitivities are") {
+TEST_CASE("the choices of a budget are measured with methods as sensitivities are", "[bits]") {
   const KeepModes keep;
   TempDir temp;
   const std::string from = create_run_folder(small_config({}, kFloat), temp.file("float"));

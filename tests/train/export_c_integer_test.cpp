@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <optional>
 #include <type_traits>
 
 #include "export/c_integer.h"
@@ -172,18 +173,18 @@ TEST_CASE("C of networks of integers gives the codes of the definitions", "[bits
     CHECK_FALSE(report.refused());
     files.push_back(path);
     for (const std::string& file : {path, path.substr(0, path.size() - 1) + "h"})
-      for (const std::string word : {"float", "double"}) {
-        INFO(file << ": " << word);
-        CHECK(run_program({"grep", "-w", word, file}).code == 1);
-      }
+      CHECK(run_program({"grep", "-wE", "float|double", file}).code == 1);
   }
   std::ofstream(temp.file("arm_acle.h")) << kAcle;
   struct Build {
     std::string compiler;
     std::vector<std::string> flags;
+    std::optional<size_t> turn = {};  // one rule for each kind of net, another for the next; none: all
   };
+  const size_t kinds = nets.size() / 3;
   for (const Build& build : {Build{"gcc", {"-O1", "-fsanitize=undefined", "-fno-sanitize-recover"}},
-                             Build{"gcc", {"-O2", "-D__ARM_FEATURE_SIMD32=1"}}, Build{"clang", {"-O2"}}}) {
+                             Build{"gcc", {"-O2", "-D__ARM_FEATURE_SIMD32=1"}, 0}, Build{"clang", {"-O2"}, 1}}) {
+    const auto built = [&](size_t i) { return !build.turn || (i + i / kinds) % 3 == *build.turn; };
     if (run_program({build.compiler, "--version"}).code != 0) {
       WARN("skipped: no " + build.compiler);
       continue;
@@ -192,7 +193,8 @@ TEST_CASE("C of networks of integers gives the codes of the definitions", "[bits
     std::vector<std::string> command{build.compiler, "-std=c99", "-Wall", "-Wextra", "-Werror",           "-pedantic",
                                      "-shared",      "-fPIC",    "-o",    library,   "-I" + temp.file("")};
     command.insert(command.end(), build.flags.begin(), build.flags.end());
-    command.insert(command.end(), files.begin(), files.end());
+    for (size_t i = 0; i < nets.size(); ++i)
+      if (built(i)) command.push_back(files[i]);
     const ProcessResult compiled = run_program(command);
     INFO(build.compiler << ' ' << build.flags.back() << '\n' << compiled.err.substr(0, 3000));
     REQUIRE(compiled.code == 0);
@@ -200,6 +202,7 @@ TEST_CASE("C of networks of integers gives the codes of the definitions", "[bits
     INFO((handle == nullptr ? ::dlerror() : ""));
     REQUIRE(handle != nullptr);
     for (size_t i = 0; i < nets.size(); ++i) {
+      if (!built(i)) continue;
       INFO(nets[i].name);
       check_codes(handle, "net" + std::to_string(i), nets[i].graph);
     }

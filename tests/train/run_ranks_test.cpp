@@ -124,7 +124,8 @@ TEST_CASE("a run goes on with another number of ranks at every step") {
   }
 }
 
-TEST_CASE("a run over a wire that rounds goes on bit for bit with as many ranks, and differs from the exact one") {
+TEST_CASE("a run over a wire that rounds goes on bit for bit with as many ranks, and differs from the exact one",
+          "[bits]") {
   const KeepModes keep;
   const UnsyncedFileSystem files;
   const SharedRowsOnly shared;
