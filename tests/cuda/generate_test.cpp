@@ -32,7 +32,7 @@ Results written(const Strings& overrides, const GeneratorSpec& spec) {
 
 }  // namespace
 
-TEST_CASE("A device generates the tokens of the CPU, by every kind of cache") {
+TEST_CASE("A device generates the tokens of the CPU, by every kind of cache", "[bits]") {
   const KeepModes keep;
   for (const Strings& overrides :
        {Strings{kRope}, {"quant.recipe=ternary_int8"}, {"model.values=bf16", "quant.recipe=8da4w"}})

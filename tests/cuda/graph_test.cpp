@@ -200,7 +200,8 @@ Refitted refitted_run(const char* device, bool graph, Keys more) {
 
 }  // namespace
 
-TEST_CASE("Learned steps without signal are fitted again in recorded steps too, with the CPU's state and warnings") {
+TEST_CASE("Learned steps without signal are fitted again in recorded steps too, with the CPU's state and warnings",
+          "[bits]") {
   const KeepModes keep;
   for (const char* activations :
        {"{dtype: int4, scheme: lsq}", "{dtype: uint4, scheme: lsq_plus}", "{dtype: uint4, scheme: pact}"}) {

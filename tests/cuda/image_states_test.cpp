@@ -31,7 +31,8 @@ void check_network(const ImageNetwork& net) {
 
 }  // namespace
 
-TEST_CASE("A network of depthwise convolutions ends on a device with the state of the CPU, also from its checkpoint") {
+TEST_CASE("A network of depthwise convolutions ends on a device with the state of the CPU, also from its checkpoint",
+          "[bits]") {
   check_network(kDepthwiseNet);
 }
 
