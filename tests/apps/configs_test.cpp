@@ -124,7 +124,7 @@ TEST_CASE("configurations of MNIST also run on drawn digits of the same shape") 
   CHECK(r.code == 0);
 }
 
-TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 200 steps", "[slow]") {
+TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 60 steps", "[slow]") {
   TempDir temp;
   for (const std::string net : {"tfc", "sfc"}) {
     std::string first;
@@ -134,8 +134,8 @@ TEST_CASE("strict TFC and SFC: scalar, AVX2 and AVX-512 give one state after 200
                                          "train",
                                          source_path("configs/mnist_") + net + "_w1a1.yaml",
                                          "run.bits=strict",
-                                         "train.stop=200 steps",
-                                         "train.eval.every=200 steps",
+                                         "train.stop=60 steps",
+                                         "train.eval.every=60 steps",
                                          "--out",
                                          folder};
       for (const std::string& o : digits_instead("2000", "200")) arguments.push_back(o);
