@@ -1,15 +1,19 @@
 #include "bitgrad/base/program.h"
 
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace bitgrad {
 
 std::string program_folder() {
   char path[4096] = {};
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  const std::string text(path, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  // Without /proc, as in a bare chroot: the path by which the program was started.
+  if (length <= 0 && realpath(reinterpret_cast<const char*>(getauxval(AT_EXECFN)), path) == nullptr) return "";
+  const std::string text(path);
   return text.substr(0, std::min(text.rfind('/'), text.size()));
 }
 
