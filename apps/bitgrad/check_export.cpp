@@ -19,6 +19,7 @@
 #include "bitgrad/base/text.h"
 #include "bitgrad/data/samples.h"
 #include "bitgrad/nn/integer_graph.h"
+#include "bitgrad/quant/fixed_softmax.h"
 #include "bitgrad/run/trainer.h"
 #include "table.h"
 
@@ -182,16 +183,30 @@ Tensor drawn_samples(const Form& input, const DataSection& data, int64_t samples
 struct IntegerFile {
   inference::Graph graph;
   OutputRounding rule = OutputRounding::kDouble;
-  bool values = false, between = false;
+  bool values = false, between = false, softmax = false;
   inference::CodeScale in() const { return inference::code_scale(graph[1]); }
-  inference::CodeScale out() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
+  inference::CodeScale logits() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
+  inference::CodeScale out() const { return softmax ? inference::CodeScale{kSoftmaxScale, kSoftmaxZero} : logits(); }
+  // Rows of outputs of the model become what the file gives.
+  void finish(std::vector<float>& y, int64_t width) const;
 };
 
 std::optional<IntegerFile> integer_file(const ExportTarget& target, Learner& learner, const ExportSpec& spec) {
   const std::optional<OutputRounding> rule = inference::integer_rule(learner.model());
   const bool values = target.name == "onnx" || spec.float_io;
   if (!rule || (!values && target.name != "c" && target.name != "tflite")) return std::nullopt;
-  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule, values, spec.float_io};
+  return IntegerFile{inference::deployed(learner.model(), *learner.input()), *rule, values, spec.float_io,
+                     spec.softmax};
+}
+
+void IntegerFile::finish(std::vector<float>& y, int64_t width) const {
+  if (!softmax) return;
+  const FixedSoftmax form = fixed_softmax(static_cast<double>(logits().scale));
+  std::vector<int8_t> codes;
+  for (const float each : y) codes.push_back(static_cast<int8_t>(std::lround(each / logits().scale) + logits().zero));
+  for (int64_t row = 0; row < std::ssize(codes); row += width)
+    softmax_codes(form, codes.data() + row, width, codes.data() + row);
+  for (size_t i = 0; i < y.size(); ++i) y[i] = out().scale * static_cast<float>(codes[i] - out().zero);
 }
 
 // Values of random codes, which `bytes` gets if the file takes codes.
@@ -307,6 +322,7 @@ Drawn draw(const ExportTarget& target, Learner& learner, const OpenedFile& file,
     out.y.insert(out.y.end(), rows.begin(), rows.end());
     out.width = y.cols();
   }
+  if (out.integers) out.integers->finish(out.y, out.width);
   std::ofstream raw(folder.file("x"), std::ios::binary);
   bytes.empty() ? raw.write(static_cast<const char*>(out.x.data()), out.x.bytes())
                 : raw.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
@@ -334,8 +350,10 @@ std::string check_in(const Client& client, const std::string& path, const Drawn&
   std::vector<float> theirs = outputs_of(folder.file("y"), name, drawn.y.size());
   if (integers && !integers->values)
     for (float& each : theirs) each = integers->out().scale * (each - static_cast<float>(integers->out().zero));
+  // With its default kernels LiteRT makes a softmax of floats.
+  const bool own_softmax = spec.softmax && client.script == kTfliteClient && integers->rule == OutputRounding::kFloat;
   return compared(name, drawn.y, theirs, drawn.width, samples, integers ? integers->out().scale : 0,
-                  spec.form == "qdq");
+                  spec.form == "qdq" || own_softmax);
 }
 
 }  // namespace

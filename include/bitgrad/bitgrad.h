@@ -79,6 +79,7 @@
 #include "bitgrad/optim/update_rule.h"
 #include "bitgrad/optim/window_sum.h"
 #include "bitgrad/quant/fixed_point.h"
+#include "bitgrad/quant/fixed_softmax.h"
 #include "bitgrad/quant/quantizer.h"
 #include "bitgrad/quant/scheme.h"
 #include "bitgrad/report/report.h"

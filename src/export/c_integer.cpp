@@ -26,9 +26,10 @@ constexpr int64_t kMostSum = int64_t{1} << 31, kPlainSum = int64_t{1} << 30;
 
 class Writer {
  public:
-  Writer(const Graph& graph, std::string prefix, Doors doors, ExportReport& report)
+  Writer(const Graph& graph, std::string prefix, Doors doors, Softmax softmax, ExportReport& report)
       : graph_(graph),
         doors_(std::move(doors)),
+        softmax_(softmax),
         plan_(make_plan(graph, doors_.floats_in || doors_.bytes_in(), doors_.floats_out)),
         report_(report) {
     texts_.prefix = std::move(prefix);
@@ -97,6 +98,7 @@ class Writer {
 
   const Graph& graph_;
   const Doors doors_;
+  const Softmax softmax_;
   const Plan plan_;
   ExportReport& report_;
   Texts texts_;
@@ -363,6 +365,7 @@ void Writer::run() {
     body_ << "  /* " << c_target::c_comment(graph_[now_].layer) << " */\n";
     std::visit([&](const auto& op) { write(step, op); }, graph_[now_].operation);
   }
+  if (softmax_.rows > 0) note("softmax");
   now_ = 0;
   for (const auto& [code, channels] : outside_)
     array("int8_t", concat("outside", code + 128),
@@ -393,7 +396,7 @@ std::string Writer::header(const std::vector<std::string>& comment) const {
   for (const std::string& line : comment) lines += "\n   " + line;
   const Value last = graph_[graph_.output()].inputs[0];
   if (!doors_.floats_in && !doors_.bytes_in()) codes += constants_of("INPUT", inference::code_scale(graph_[1]));
-  if (!doors_.floats_out) codes += constants_of("OUTPUT", inference::code_scale(graph_[last]));
+  if (!doors_.floats_out) codes += constants_of("OUTPUT", doors_.codes_out);
   if (!codes.empty())
     codes =
         "/* A code means scale * (code - zero): a code of x is x / scale, rounded to the nearest "
@@ -428,12 +431,12 @@ std::string Writer::source(const std::string& header_name) const {
   const bool loops = doors_.floats_in || doors_.bytes_in() || doors_.floats_out;
   return concat("/* Written by bitgrad export. C99, integers alone", doors_.floats_out ? " between floats" : "",
                 ", no memory but the arrays below. */\n#include \"", header_name, "\"\n", doors_.functions(), text,
-                constants_.str(), '\n', signature(), " {\n", loops ? "  int32_t i;\n" : "",
+                softmax_.function(), constants_.str(), '\n', signature(), " {\n", loops ? "  int32_t i;\n" : "",
                 doors_.read(graph_, spot(1)), body_.str(),
-                doors_.floats_out ? doors_.write(graph_, spot(last))
+                doors_.floats_out ? softmax_.call(spot(last)) + doors_.write(graph_, spot(last))
                 : copied          ? concat("  memcpy(out, ", spot(last), ", ", numel(last), ");\n")
                                   : "",
-                doors_.floats_in ? "  return 0;\n" : "", "}\n");
+                doors_.floats_out ? "" : softmax_.call("out"), doors_.floats_in ? "  return 0;\n" : "", "}\n");
 }
 
 void note_memory(ExportReport& report, const Graph& graph, const Writer& writer) {
@@ -461,7 +464,7 @@ void note_memory(ExportReport& report, const Graph& graph, const Writer& writer)
 ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report,
                      const std::vector<float>& value_of_byte) {
   const std::string header = path.substr(0, path.size() - 1) + 'h';
-  Writer writer(graph, c_name_of(path), doors_of(graph, spec, value_of_byte), report);
+  Writer writer(graph, c_name_of(path), doors_of(graph, spec, value_of_byte), softmax_of(graph, spec), report);
   writer.run();
   note_memory(report, graph, writer);
   if (spec.dry_run) return report;

@@ -9,6 +9,7 @@
 
 #include "bitgrad/interop/interop.h"
 #include "bitgrad/nn/integer_graph.h"
+#include "bitgrad/quant/fixed_softmax.h"
 
 namespace bitgrad::c_integer {
 
@@ -48,6 +49,7 @@ Plan make_plan(const Graph& graph, bool own_input = false, bool own_output = fal
 struct Doors {
   bool floats_in = false, floats_out = false;
   std::vector<int8_t> code_of_byte = {};  // [tables, 256]: inputs are bytes; empty: they are not
+  inference::CodeScale codes_out = {};    // of the outputs
 
   bool bytes_in() const { return !code_of_byte.empty(); }
   const char* in_type() const { return floats_in ? "float" : bytes_in() ? "uint8_t" : "int8_t"; }
@@ -59,6 +61,16 @@ struct Doors {
 };
 // value_of_byte: of --with-normalization, the values of bytes, [tables, 256]; else empty.
 Doors doors_of(const Graph& graph, const ExportSpec& spec, const std::vector<float>& value_of_byte);
+
+// The softmax behind the outputs (--softmax).
+struct Softmax {
+  FixedSoftmax form = {};
+  int64_t rows = 0, n = 0;  // of a sample; no rows: there is none
+  // Texts: the function, and its call, which overwrites `codes`.
+  std::string function() const;
+  std::string call(const std::string& codes) const;
+};
+Softmax softmax_of(const Graph& graph, const ExportSpec& spec);
 
 // Options of the texts below.
 struct Texts {

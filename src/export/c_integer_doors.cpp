@@ -4,6 +4,7 @@
 #include "bitgrad/base/error.h"
 #include "export/c_integer.h"
 #include "export/c_writer.h"
+#include "export/targets.h"
 
 namespace bitgrad::c_integer {
 namespace {
@@ -23,7 +24,9 @@ std::string loop(int64_t n, const std::string& text) { return concat("  for (i =
 }  // namespace
 
 Doors doors_of(const Graph& graph, const ExportSpec& spec, const std::vector<float>& value_of_byte) {
-  Doors out{.floats_in = spec.float_io && value_of_byte.empty(), .floats_out = spec.float_io};
+  Doors out{.floats_in = spec.float_io && value_of_byte.empty(),
+            .floats_out = spec.float_io,
+            .codes_out = output_scale(graph, spec)};
   if (!spec.float_io && value_of_byte.empty()) return out;
   inference::Quantize op = quantizer_of(graph);
   const inference::CodeScale in = inference::code_scale(graph[1]);
@@ -57,9 +60,8 @@ std::string Doors::read(const Graph& graph, const std::string& codes) const {
 
 std::string Doors::write(const Graph& graph, const std::string& codes) const {
   const Value last = graph[graph.output()].inputs[0];
-  const inference::CodeScale out = inference::code_scale(graph[last]);
   return loop(graph[last].form.sample.numel(),
-              concat("out[i] = (float)((", codes, ")[i] - (", out.zero, ")) * ", c_number(out.scale), ';'));
+              concat("out[i] = (float)((", codes, ")[i] - (", codes_out.zero, ")) * ", c_number(codes_out.scale), ';'));
 }
 
 }  // namespace bitgrad::c_integer

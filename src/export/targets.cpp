@@ -11,7 +11,7 @@
 #include "bitgrad/checkpoint/model_record.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/nn/integer_graph.h"
+#include "bitgrad/quant/fixed_softmax.h"
 #include "bitgrad/run/trainer.h"
 #include "interop/decoder_files.h"
 #include "nn/activation_quantizer.h"
@@ -233,8 +233,17 @@ void note_codes(ExportReport& report, const inference::Graph& graph, const Expor
   const std::string where = spec.with_normalization ? spec.float_io ? "inside; " : "int8 out; "
                             : spec.float_io         ? "inside, made of floats in, and floats out are made of them; "
                                                     : "int8 in and out; ";
-  report.facts.emplace_back("codes", concat(where, "x = ", text(inference::code_scale(graph[1])), ", y = ",
-                                            text(inference::code_scale(graph[graph[graph.output()].inputs[0]]))));
+  report.facts.emplace_back(
+      "codes", concat(where, "x = ", text(inference::code_scale(graph[1])), ", y = ", text(output_scale(graph, spec))));
+}
+
+inference::CodeScale output_scale(const inference::Graph& graph, const ExportSpec& spec) {
+  const inference::Node& last = graph[graph[graph.output()].inputs[0]];
+  if (!spec.softmax) return inference::code_scale(last);
+  const int64_t n = last.form.features();
+  require(n <= kMostSoftmaxCodes, last.layer, "--softmax: got ", n, " outputs, expected at most ", kMostSoftmaxCodes,
+          ", as many as its sums hold. Leave it out: the largest code is that of the most probable class");
+  return {kSoftmaxScale, kSoftmaxZero};
 }
 
 std::vector<int64_t> codes_of(const Tensor& weight) {

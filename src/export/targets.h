@@ -10,7 +10,7 @@
 
 #include "bitgrad/export/export.h"
 #include "bitgrad/interop/interop.h"
-#include "bitgrad/nn/inference.h"
+#include "bitgrad/nn/integer_graph.h"
 #include "bitgrad/ops/spatial.h"
 #include "bitgrad/tensor/tensor.h"
 
@@ -32,6 +32,8 @@ void note_inputs(ExportReport& report, const ExportSource& source, const ExportS
 
 // Of a network of integers (nn/integer_graph.h): what the codes of its inputs and outputs stand for.
 void note_codes(ExportReport& report, const inference::Graph& graph, const ExportSpec& spec);
+// Of a network of integers: what the codes mean that the file gives. Throws Error for a softmax of too many.
+inference::CodeScale output_scale(const inference::Graph& graph, const ExportSpec& spec);
 
 // Codes of a weight [o, k], row by row; of a codebook its indices.
 std::vector<int64_t> codes_of(const Tensor& weight);

@@ -38,7 +38,7 @@ std::string_view equal_in(OutputRounding rule) {
 }  // namespace
 
 #if !BITGRAD_WITH_FLATBUFFERS
-std::vector<uint8_t> file_of(const inference::Graph&, const std::string&, ExportReport&) {
+std::vector<uint8_t> file_of(const inference::Graph&, const std::string&, const ExportSpec&, ExportReport&) {
   fail("tflite",
        "this build has no FlatBuffers, which the format is made of. Install flatc and its headers (Debian: "
        "flatbuffers-compiler and libflatbuffers-dev; scripts/setup.sh) and build again");
@@ -50,7 +50,11 @@ ExportReport write_tflite(const inference::Graph& graph, const std::string& path
   const OutputRounding rule = rule_of(graph);
   report.facts.emplace_back("rounding", concat(enum_name(rule), ": equal codes in ", equal_in(rule),
                                                "; others compute the same network with roundings of their own"));
-  const std::vector<uint8_t> bytes = file_of(graph, name, report);
+  if (spec.softmax)
+    report.facts.emplace_back("softmax",
+                              "equal codes in TensorFlow Lite Micro and LiteRT with its reference kernels; others make "
+                              "probabilities of floats, whose codes may differ by one");
+  const std::vector<uint8_t> bytes = file_of(graph, name, spec, report);
   if (spec.dry_run) return report;
   report.require_all_held("tflite");
   write_file_atomically(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});

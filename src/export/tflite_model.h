@@ -38,6 +38,7 @@ inline constexpr BuiltinOptions kKindOf = BuiltinOptions::NONE;
 BITGRAD_KIND(Conv2DOptions)
 BITGRAD_KIND(DepthwiseConv2DOptions)
 BITGRAD_KIND(Pool2DOptions)
+BITGRAD_KIND(SoftmaxOptions)
 BITGRAD_KIND(ConcatenationOptions)
 BITGRAD_KIND(AddOptions)
 BITGRAD_KIND(ReshapeOptions)

@@ -28,8 +28,9 @@ constexpr Op kConv{BuiltinOperator::CONV_2D, 3, "1.14.0"}, kConvGroups{BuiltinOp
     kMul{BuiltinOperator::MUL, 2, "1.14.0"}, kMulLarge{BuiltinOperator::MUL, 3, "1.15.0"},
     kAvgPool{BuiltinOperator::AVERAGE_POOL_2D, 2, "1.14.0"}, kMaxPool{BuiltinOperator::MAX_POOL_2D, 2, "1.14.0"},
     kConcat{BuiltinOperator::CONCATENATION, 2, "1.14.0"}, kReshape{BuiltinOperator::RESHAPE, 1, "1.5.0"},
-    kPad{BuiltinOperator::PAD, 2, "1.14.0"}, kPadV2{BuiltinOperator::PADV2, 2, "1.14.0"},
-    kCast{BuiltinOperator::CAST, 1, "1.5.0"}, kGather{BuiltinOperator::GATHER, 2, "1.14.0"};
+    kSoftmax{BuiltinOperator::SOFTMAX, 2, "1.14.0"}, kPad{BuiltinOperator::PAD, 2, "1.14.0"},
+    kPadV2{BuiltinOperator::PADV2, 2, "1.14.0"}, kCast{BuiltinOperator::CAST, 1, "1.5.0"},
+    kGather{BuiltinOperator::GATHER, 2, "1.14.0"};
 
 std::vector<int32_t> dims_of(const Shape& sample) {
   std::vector<int64_t> d = sample.dims();
@@ -48,7 +49,7 @@ class Writer {
  public:
   Writer(const Graph& graph, ExportReport& report)
       : graph_(graph), report_(report), tensors_(graph.nodes().size(), -1) {}
-  std::vector<uint8_t> run(const std::string& name);
+  std::vector<uint8_t> run(const std::string& name, const ExportSpec& spec);
 
  private:
   struct Padded {
@@ -76,6 +77,7 @@ class Writer {
   TensorId weights(const Product& op, const Conv2dOptions& c, bool depthwise, bool packed);
   TensorId bias(const Product& op, float in_scale);
   void table(const Node& node, const std::array<int8_t, 256>& codes, const std::string& what);
+  TensorId softmax(TensorId from, const CodeScale& s);
   void reshape(TensorId from, TensorId to, const std::vector<int32_t>& dims);
   ActivationFunctionType clamp(int64_t lo, int64_t hi);
   // The input with its padding, as TensorFlow's "same", or with pixels of `code` around it.
@@ -320,7 +322,18 @@ void Writer::write(const Node& node, const inference::Join& op) {
   note("CONCATENATION");
 }
 
-std::vector<uint8_t> Writer::run(const std::string& name) {
+TensorId Writer::softmax(TensorId from, const CodeScale& s) {
+  now_ = graph_[graph_.output()].inputs[0];
+  const TensorId to = model_.tensor({.name = concat(layer(), ":softmax"),
+                                     .shape = natural_dims(graph_[now_].form.sample),
+                                     .scale = {s.scale},
+                                     .zero = s.zero});
+  model_.add(kSoftmax, {from}, to, CreateSoftmaxOptions(model_.flat(), 1.0f));
+  note("SOFTMAX");
+  return to;
+}
+
+std::vector<uint8_t> Writer::run(const std::string& name, const ExportSpec& spec) {
   const auto inner = [&](Value v, TensorId outer, bool in) {
     const Shape& sample = graph_[v].form.sample;
     if (sample.rank() == 3) return outer;
@@ -337,14 +350,16 @@ std::vector<uint8_t> Writer::run(const std::string& name) {
   }
   const Value last = graph_[graph_.output()].inputs[0];
   if (report_.refused()) return {};
-  const TensorId output = inner(last, tensors_[static_cast<size_t>(last)], false);
+  TensorId output = inner(last, tensors_[static_cast<size_t>(last)], false);
+  if (spec.softmax) output = softmax(output, output_scale(graph_, spec));
   return model_.finish(input, output, name);
 }
 
 }  // namespace
 
-std::vector<uint8_t> file_of(const Graph& graph, const std::string& name, ExportReport& report) {
-  return Writer(graph, report).run(name);
+std::vector<uint8_t> file_of(const Graph& graph, const std::string& name, const ExportSpec& spec,
+                             ExportReport& report) {
+  return Writer(graph, report).run(name, spec);
 }
 
 }  // namespace bitgrad::tflite

@@ -128,7 +128,7 @@ TEST_CASE("check predicts what several ranks send, and refuses a step that they 
   CHECK(has(two.output, "masters and moments of a rank between steps: at most "));
   const auto bytes = [&](const std::string& wire) {
     const Said out = with({"batch={global: 80, micro: 20}", wide, rows, wire, "--json"});
-    return Json::parse(out.output).at(size_t{0}).at("rank_bytes").at("gradients").get<double>();
+    return Json::parse(out.output)[0].at("rank_bytes").at("gradients").get<double>();
   };
   const double exact = bytes("ranks.wire=exact");
   CHECK(std::abs(bytes("ranks.wire=bf16") / exact - 0.5) < 0.02);

@@ -261,6 +261,8 @@ TEST_CASE("The commands of the guides to other programs run as printed") {
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
   refused({guide.temp.file("m.c"), "--float-io"}, "inputs and outputs of this model are floats");
+  refused({guide.temp.file("m.c"), "--softmax"}, "this model computes in floats; it is for networks of integers");
+  refused({guide.temp.file("m.onnx"), "--softmax"}, "format onnx has no use for it. It is an option of c tflite");
   refused({guide.temp.file("m.npz"), "--with-normalization"},
           "format npz has no use for it. It is an option of onnx c");
   refused({guide.temp.file("m.gguf"), "--check"}, "has no client that is known here");

@@ -92,6 +92,19 @@ struct DoorsCase {
   inference::Graph graph;
   bool floats = false;
   std::vector<float> value_of_byte = {};
+  bool softmax = false;
+  // Codes of the outputs, and what they mean.
+  Codes finished(Codes y) const {
+    if (!softmax) return y;
+    std::vector<int8_t> codes(y.begin(), y.end());
+    const FixedSoftmax form = fixed_softmax(static_cast<double>(out().scale));
+    const int64_t n = graph[graph[graph.output()].inputs[0]].form.features();
+    for (size_t at = 0; at < codes.size(); at += static_cast<size_t>(n))
+      softmax_codes(form, codes.data() + at, n, codes.data() + at);
+    return {codes.begin(), codes.end()};
+  }
+  inference::CodeScale out() const { return inference::code_scale(graph[graph[graph.output()].inputs[0]]); }
+  inference::CodeScale out_scale() const { return softmax ? inference::CodeScale{kSoftmaxScale, kSoftmaxZero} : out(); }
 };
 
 // The code of x by the rule of the graph's input (CodeRule::kInverse), in double behind the fp32 product.
@@ -105,8 +118,8 @@ void check_doors(void* library, const DoorsCase& net, const std::vector<In>& x, 
   using Predict = int (*)(const In*, Out*);
   const auto predict = reinterpret_cast<Predict>(::dlsym(library, (net.name + "_predict").c_str()));
   REQUIRE(predict != nullptr);
-  const Codes expected = IntegerReference(net.graph).run(codes);
-  const inference::CodeScale s = inference::code_scale(net.graph[net.graph[net.graph.output()].inputs[0]]);
+  const Codes expected = net.finished(IntegerReference(net.graph).run(codes));
+  const inference::CodeScale s = net.out_scale();
   std::vector<Out> out(expected.size());
   const int returned = predict(x.data(), out.data());
   if constexpr (std::is_same_v<In, float>) CHECK(returned == 0);
@@ -228,14 +241,14 @@ TEST_CASE("Values of networks of integers share one arena") {
     }
 }
 
-TEST_CASE("C of networks of integers reads floats and bytes, and writes floats") {
+TEST_CASE("C of networks of integers reads floats and bytes, and writes floats and probabilities") {
   const TempDir temp;
   std::vector<DoorsCase> cases;
-  const auto add = [&](inference::Graph graph, bool floats, size_t tables) {
+  const auto add = [&](inference::Graph graph, bool floats, size_t tables, bool softmax = false) {
     std::vector<float> values(tables * 256);
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = 0.011f * static_cast<float>(i & 255) - 1.3f + 0.2f * static_cast<float>(i >> 8);
-    cases.push_back({"doors" + std::to_string(cases.size()), std::move(graph), floats, values});
+    cases.push_back({"doors" + std::to_string(cases.size()), std::move(graph), floats, values, softmax});
   };
   for (const auto rule : {OutputRounding::kDouble, OutputRounding::kFloat}) {
     add(small_resnet(rule, dtypes::int8), true, 0);
@@ -245,6 +258,8 @@ TEST_CASE("C of networks of integers reads floats and bytes, and writes floats")
   add(overlapping_network(OutputRounding::kDouble, dtypes::int8), true, 1);
   add(small_resnet(OutputRounding::kDouble, dtypes::int4), false, 3);
   add(dense_network(OutputRounding::kDouble, dtypes::int8), false, 1);
+  add(dense_network(OutputRounding::kSingle, dtypes::int8), true, 0, true);
+  add(odd_network(OutputRounding::kDouble, dtypes::int4), false, 1, true);
   std::vector<std::string> command{"gcc",
                                    "-std=c99",
                                    "-O1",
@@ -261,8 +276,9 @@ TEST_CASE("C of networks of integers reads floats and bytes, and writes floats")
                                    temp.file("doors.so")};
   for (const DoorsCase& each : cases) {
     command.push_back(temp.file(each.name + ".c"));
-    CHECK_FALSE(
-        c_integer::write_c(each.graph, command.back(), {.float_io = each.floats}, {}, each.value_of_byte).refused());
+    CHECK_FALSE(c_integer::write_c(each.graph, command.back(), {.float_io = each.floats, .softmax = each.softmax}, {},
+                                   each.value_of_byte)
+                    .refused());
   }
   const ProcessResult compiled = run_program(command);
   INFO(compiled.err.substr(0, 3000));

@@ -25,7 +25,7 @@ struct Written {
   std::string net, name;
   bool exact = false;
   int64_t outputs = 0;
-  Tensor x, y;
+  Tensor x = {}, y = {};
 };
 
 // turned: every other factor of a norm gets a minus, so that codes fall where sums rise.

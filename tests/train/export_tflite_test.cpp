@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "bitgrad/quant/fixed_softmax.h"
 #include "export/tflite.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -62,7 +63,17 @@ struct Drawn {
   std::vector<Codes> inputs, outputs;
 };
 
-Drawn drawn(const inference::Graph& graph, const std::string& file) {
+Codes softmax_rows(const inference::Graph& graph, const Codes& y) {
+  const inference::Node& last = graph[graph[graph.output()].inputs[0]];
+  const FixedSoftmax form = fixed_softmax(static_cast<double>(inference::code_scale(last).scale));
+  std::vector<int8_t> codes(y.begin(), y.end());
+  const int64_t n = last.form.features();
+  for (int64_t at = 0; at < std::ssize(codes); at += n) softmax_codes(form, codes.data() + at, n, codes.data() + at);
+  return {codes.begin(), codes.end()};
+}
+
+// softmax: of the outputs.
+Drawn drawn(const inference::Graph& graph, const std::string& file, bool softmax = false) {
   IntegerNet draws(Shape{1}, OutputRounding::kDouble, 5);
   IntegerReference reference(graph);
   Drawn out;
@@ -72,6 +83,7 @@ Drawn drawn(const inference::Graph& graph, const std::string& file) {
     for (int64_t& each : x) each = draws.drawn(-128, 127);
     for (const int64_t each : x) bytes.put(static_cast<char>(each));
     out.outputs.push_back(reference.run(x));
+    if (softmax) out.outputs.back() = softmax_rows(graph, out.outputs.back());
     out.inputs.push_back(std::move(x));
   }
   return out;
@@ -92,8 +104,8 @@ int64_t differing(const TempDir& temp, const std::string& client, const std::str
   return different;
 }
 
-void write_file(const TempDir& temp, const inference::Graph& graph) {
-  const ExportReport report = tflite::write_tflite(graph, temp.file("net.tflite"), "net", {}, {});
+void write_file(const TempDir& temp, const inference::Graph& graph, bool softmax = false) {
+  const ExportReport report = tflite::write_tflite(graph, temp.file("net.tflite"), "net", {.softmax = softmax}, {});
   CHECK_FALSE(report.refused());
 }
 
@@ -138,6 +150,25 @@ TEST_CASE("TensorFlow Lite Micro computes the codes of rule double") {
     otherwise += differing(temp, kMicro, "", drawn(net.graph, temp.file("x")));
   }
   CHECK(otherwise > 0);  // else the rules are not told apart
+}
+
+TEST_CASE("LiteRT's reference kernels and TensorFlow Lite Micro compute the softmax of --softmax") {
+  const std::pair<std::string, std::string> clients[] = {{"ai_edge_litert.interpreter", kLiteRt},
+                                                         {"tflite_micro", kMicro}};
+  for (const auto& [package, client] : clients) {
+    if (!has(package)) continue;
+    const TempDir temp;
+    int compared = 0;
+    for (const NamedGraph& net : integer_nets(OutputRounding::kDouble)) {
+      INFO(package << ", " << net.name);
+      const float scale = inference::code_scale(net.graph[net.graph[net.graph.output()].inputs[0]]).scale;
+      if (scale <= 0x1p-26f || scale >= 16) continue;  // of drawn multipliers
+      ++compared;
+      write_file(temp, net.graph, true);
+      CHECK(differing(temp, client, "reference", drawn(net.graph, temp.file("x"), true)) == 0);
+    }
+    CHECK(compared > 10);
+  }
 }
 
 TEST_CASE("Files of ResNet-8 for TensorFlow Lite have at most the bytes of those of its converter") {

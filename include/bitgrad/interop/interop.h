@@ -36,6 +36,7 @@ struct ExportSpec {
   // onnx, c: inputs are bytes, which the file scales as data.affine or data.normalize says.
   bool with_normalization = false;
   bool float_io = false;    // c, networks of integers: floats in and out, which the file quantizes and reads back
+  bool softmax = false;     // c, tflite, networks of integers: codes of probabilities behind the outputs
   int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (interop/model_origin.h); empty: none. export_file sets it
 };
@@ -50,6 +51,8 @@ void visit_export_options(V&& v, S& s) {
     "onnx, c: inputs are bytes, normalized in the exported model by data.affine or data.normalize of the run");
   v("--float-io", s.float_io,
     "c, networks of integers: floats in and out instead of codes, quantized and read back in the exported file");
+  v("--softmax", s.softmax,
+    "c, tflite, networks of integers: outputs are codes of probabilities, the softmax of each row");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
   v("--family", s.family,
     "gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, mistral, olmo2 or bitnet; default: inferred from the "
