@@ -13,9 +13,9 @@
 
 #include "bitgrad/kernels/unary_op.h"
 #include "bitgrad/nn/form.h"
+#include "bitgrad/nn/integer_ops.h"
 #include "bitgrad/ops/attention.h"
 #include "bitgrad/ops/spatial.h"
-#include "bitgrad/quant/fixed_point.h"
 #include "bitgrad/quant/quantizer.h"
 
 namespace bitgrad {
@@ -119,31 +119,9 @@ struct Join {  // inputs in order; concat along the last axis
   JoinKind kind = JoinKind::kAdd;
 };
 
-// Operations of integer graphs (nn/integer_graph.h), on int8 codes. Formulas: docs/numerics.md section 4, "The integer
-// scheme"; code_of computes them.
+// Operations of integer graphs (nn/integer_graph.h), on int8 codes; IntegerAdd and IntegerMultiply are in
+// nn/integer_ops.h. Formulas: docs/numerics.md section 4, "The integer scheme"; code_of computes them.
 
-// The sum of two inputs. kFloat: (sum of factor_i * (x_i - zero_in_i) + 2^(shift-1)) >> shift. Other rules: each (x_i -
-// zero_in_i) * 2^20 is requantized by in_i, and the sum of both by out.
-struct IntegerAdd {
-  static constexpr int kLeft = 20;
-  OutputRounding rule = OutputRounding::kDouble;
-  std::array<int32_t, 2> zero_in{0, 0};
-  std::array<FixedPoint, 2> in{};
-  FixedPoint out = {};
-  std::array<int32_t, 2> factor{0, 0};
-  int32_t shift = 0;
-  int32_t zero = 0;
-  int64_t lo = 0, hi = 0;
-};
-// The product of two inputs: (x_0 - zero_in_0) * (x_1 - zero_in_1), requantized.
-struct IntegerMultiply {
-  OutputRounding rule = OutputRounding::kDouble;
-  std::array<int32_t, 2> zero_in{0, 0};
-  FixedPoint multiplier = {};
-  float factor = 0;  // of rule kFloat
-  int32_t zero = 0;
-  int64_t lo = 0, hi = 0;
-};
 // Mean of codes, in the scale of its input. whole_image as in AvgPool.
 struct IntegerAvgPool {
   PoolOptions options = {};
@@ -161,8 +139,6 @@ using Operation = std::variant<Input, Quantize, Requantize, Dequantize, Product,
 
 // The code of one element (`feature`: its index along the last axis), and of a window of `count` codes with this sum.
 int32_t code_of(const Requantize& op, int32_t sum, int64_t feature);
-int32_t code_of(const IntegerAdd& op, int32_t a, int32_t b);
-int32_t code_of(const IntegerMultiply& op, int32_t a, int32_t b);
 int32_t code_of(const IntegerAvgPool& op, int32_t sum, int32_t count);
 
 struct Node {

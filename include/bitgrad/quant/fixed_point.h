@@ -1,14 +1,13 @@
 // The output stage of integer networks: int32 sums become codes by a multiplier and a shift. The only definition of
-// these rules: kernels, graphs and exporters call or write down what is here. docs/numerics.md section 4, "The integer
-// scheme".
+// these rules: kernels, graphs and exporters call or write down what is here, and devices compute it. docs/numerics.md
+// section 4, "The integer scheme".
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string_view>
 
+#include "bitgrad/base/device.h"
 #include "bitgrad/base/key.h"
 
 namespace bitgrad {
@@ -41,9 +40,8 @@ struct EnumNames<OutputRounding> {
 
 namespace detail {
 
-constexpr int32_t clamped_int32(int64_t x) {
-  return static_cast<int32_t>(std::clamp<int64_t>(x, std::numeric_limits<int32_t>::min(),  //
-                                                  std::numeric_limits<int32_t>::max()));
+BITGRAD_HD constexpr int32_t clamped_int32(int64_t x) {
+  return static_cast<int32_t>(x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x);
 }
 
 }  // namespace detail
@@ -55,12 +53,12 @@ constexpr int32_t clamped_int32(int64_t x) {
 // clamp is to int32; >> rounds down. (With m >= 0, (p + 2^30) >> 31 is gemmlowp's SaturatingRoundingDoublingHighMul,
 // which has no case to saturate.) kFloat: m * 2^(e-31) is rounded to fp32 and passed to requantize_float; networks have
 // a factor of their own instead (inference::Requantize).
-inline int32_t requantize_float(int32_t acc, float factor);
-inline int32_t requantize(int32_t acc, FixedPoint multiplier, OutputRounding rule) {
+BITGRAD_HD inline int32_t requantize_float(int32_t acc, float factor);
+BITGRAD_HD inline int32_t requantize(int32_t acc, FixedPoint multiplier, OutputRounding rule) {
   const int64_t m = multiplier.m;
   const int e = multiplier.e;
   if (rule == OutputRounding::kFloat)
-    return requantize_float(acc, static_cast<float>(std::ldexp(static_cast<double>(m), e - 31)));
+    return requantize_float(acc, static_cast<float>(ldexp(static_cast<double>(m), e - 31)));
   if (rule == OutputRounding::kSingle) return detail::clamped_int32((acc * m + (int64_t{1} << (30 - e))) >> (31 - e));
   const int64_t shifted = e > 0 ? detail::clamped_int32(static_cast<int64_t>(acc) * (int64_t{1} << e)) : acc;
   const int64_t h = (shifted * m + (int64_t{1} << 30)) >> 31;
@@ -71,10 +69,10 @@ inline int32_t requantize(int32_t acc, FixedPoint multiplier, OutputRounding rul
 
 // rint(fp32(acc) * factor), the product rounded to fp32, ties to even; clamped to int32 (the largest fp32 below 2^31
 // where it is too large).
-inline int32_t requantize_float(int32_t acc, float factor) {
-  constexpr float kLargest = 2147483520.0f;
-  const float r = std::rint(static_cast<float>(acc) * factor);
-  return static_cast<int32_t>(std::clamp(r, -2147483648.0f, kLargest));
+BITGRAD_HD inline int32_t requantize_float(int32_t acc, float factor) {
+  constexpr float kLeast = -2147483648.0f, kLargest = 2147483520.0f;
+  const float r = rintf(static_cast<float>(acc) * factor);
+  return static_cast<int32_t>(r < kLeast ? kLeast : r > kLargest ? kLargest : r);
 }
 
 }  // namespace bitgrad
