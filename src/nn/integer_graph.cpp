@@ -284,6 +284,7 @@ CodeScale code_scale(const Node& node) {
 }
 
 Graph integer_graph(const Graph& lowered, OutputRounding rule, std::map<std::string, Value>* quantizers) {
+  const DeviceGuard host(Device::cpu());  // like its tensors
   return Pass(lowered, rule, quantizers).run();
 }
 

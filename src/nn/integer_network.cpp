@@ -1,5 +1,5 @@
 // Runs graphs of integers: products straight to codes where there is a kernel (nn/integer_steps.h), else by those of
-// integer_linear and integer_conv2d; all else by loops over rows.
+// integer_linear and integer_conv2d; all else by loops over rows and by maps.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,6 +12,9 @@
 #include "bitgrad/ops/spatial.h"
 #include "kernels/codes.h"
 #include "nn/integer_steps.h"
+#include "nn/map/integer_codes.h"
+#include "ops/common.h"
+#include "ops/pool.h"
 
 namespace bitgrad::inference {
 namespace {
@@ -34,32 +37,58 @@ void for_rows(const Tensor& y, F&& row) {
                   });
 }
 
-// The same elements in row-major order under another shape; rows of codes begin at multiples of 8 bytes.
+template <typename T>
+maps::codes::Rows<T> rows_of(const Tensor& t) {
+  return {static_cast<T*>(t.data()), t.stride() / static_cast<int64_t>(sizeof(T))};
+}
+
+// Of rows of `cols` elements: the whole row on the CPU.
+maps::codes::Runs runs_of(int64_t cols) {
+  constexpr int64_t kDeviceRun = 4;
+  return {cols, current_device().is_cpu() ? std::max<int64_t>(1, cols) : kDeviceRun};
+}
+
+// A map over the runs of rows.
+template <typename Map>
+void run_rows(const Map& map, int64_t rows) {
+  run_map(map, rows * map.runs.runs(), rows_per_task(map.runs.run));
+}
+
+// The elements of x, in their order, to y, which begins at a column of rows.
+void move_codes(const Tensor& x, maps::codes::Rows<int8_t> y, int64_t y_cols) {
+  run_rows(maps::MovedCodes{runs_of(x.cols()), rows_of<const int8_t>(x), y_cols, y}, x.rows());
+}
+
+// Rows of codes begin at multiples of 8 bytes.
 Tensor reshaped(const Tensor& x, const Shape& shape) {
   const Tensor y = Tensor::zeros(shape, dtypes::int8);
-  if (x.cols() == y.cols()) {
-    for_rows(y, [&](int64_t i) { std::memcpy(row_of<int8_t>(y, i), row_of<int8_t>(x, i), size_t(x.cols())); });
-    return y;
-  }
-  const int64_t n = shape[0], each = n == 0 ? 0 : shape.numel() / n;
-  parallel_ranges(n, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin * each; at < end * each; ++at)
-      row_of<int8_t>(y, at / y.cols())[at % y.cols()] = row_of<int8_t>(x, at / x.cols())[at % x.cols()];
-  });
+  move_codes(x, rows_of<int8_t>(y), y.cols());
   return y;
 }
 
+// Codes become others, one for each.
+void table_rows(const std::array<int8_t, 256>& table, const Tensor& x, const Tensor& y) {
+  maps::CodesByTable map{runs_of(y.cols()), {}, rows_of<const int8_t>(x), rows_of<int8_t>(y)};
+  std::copy(table.begin(), table.end(), map.table);
+  run_rows(map, y.rows());
+}
+
+// Of each code the code that f gives.
+template <typename F>
+std::array<int8_t, 256> table_of(F&& f) {
+  std::array<int8_t, 256> table{};
+  for (int32_t code = -128; code < 128; ++code) table[static_cast<size_t>(code + 128)] = static_cast<int8_t>(f(code));
+  return table;
+}
+
 Tensor clamped(const Tensor& x, int64_t lo, int64_t hi) {
-  for_rows(x, [&](int64_t i) {
-    int8_t* const row = row_of<int8_t>(x, i);
-    for (int64_t j = 0; j < x.cols(); ++j) row[j] = static_cast<int8_t>(std::clamp<int64_t>(row[j], lo, hi));
-  });
+  table_rows(table_of([&](int64_t code) { return std::clamp(code, lo, hi); }), x, x);
   return x;
 }
 
-Tensor quantized(const Quantize& op, const Node& node, const Tensor& x) {
+Tensor quantized(const Quantize& op, const integer::Step& step, const Tensor& x) {
   QuantizeOpOptions options;
-  options.params = node.params;
+  options.params = step.params;
   const Tensor codes = quantize(Var(x), op.spec, options).value();
   const bool all = op.lo <= op.spec.dtype.info().qmin && op.hi >= op.spec.dtype.info().qmax;
   return all ? codes : clamped(codes, op.lo, op.hi);
@@ -72,25 +101,14 @@ Tensor padded(const Tensor& x, const std::array<int64_t, 4>& padding, int32_t ze
   const int64_t n = x.shape()[0], h = x.shape()[1], w = x.shape()[2], c = x.shape()[3];
   const int64_t ph = h + top + bottom, pw = w + left + right;
   const Tensor y = Tensor::zeros({n, ph, pw, c}, dtypes::int8);
-  parallel_ranges(n * ph, std::max<int64_t>(1, kGrain / (pw * c)), [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) {
-      const int64_t from = line % ph - top;
-      const bool inside = from >= 0 && from < h;
-      for (int64_t j = 0; j < pw; ++j) {
-        int8_t* const to = row_of<int8_t>(y, line * pw + j);
-        if (!inside || j < left || j >= left + w)
-          std::memset(to, zero, static_cast<size_t>(c));
-        else
-          std::memcpy(to, row_of<int8_t>(x, ((line / ph) * h + from) * w + j - left), static_cast<size_t>(c));
-      }
-    }
-  });
+  const maps::PaddedCodes map{
+      runs_of(pw * c), h, w, c, top, left, ph, static_cast<int8_t>(zero), rows_of<const int8_t>(x), rows_of<int8_t>(y)};
+  run_rows(map, n * ph);
   return y;
 }
 
 // bias[o] + sum over k of w[o, k] * (x - zero), as bias less zero * sum of w, plus sum of w * x.
-Tensor sums(const Product& op, const Var& w, const std::vector<int32_t>& bias, const Tensor& x, int32_t zero,
-            const Shape& shape) {
+Tensor sums(const Product& op, const Var& w, const Tensor& bias, const Tensor& x, int32_t zero, const Shape& shape) {
   Tensor y;
   if (op.conv) {
     Conv2dOptions options = *op.conv;
@@ -100,15 +118,16 @@ Tensor sums(const Product& op, const Var& w, const std::vector<int32_t>& bias, c
   } else {
     y = integer_linear(Var(x.without_quant()), w).value().without_quant().reshape(shape);
   }
-  for_rows(y, [&](int64_t i) {
-    int32_t* const row = row_of<int32_t>(y, i);
-    for (int64_t j = 0; j < y.cols(); ++j) row[j] += bias[static_cast<size_t>(j)];
-  });
+  run_rows(maps::BiasedSums{runs_of(y.cols()), bias.as<int32_t>(), rows_of<int32_t>(y)}, y.rows());
   return y;
 }
 
 // Sums become codes.
 void requantize_sums(const integer::StageNumbers& numbers, const Tensor& x, const Tensor& y) {
+  if (!current_device().is_cpu())
+    return run_rows(
+        maps::RequantizedSums{runs_of(y.cols()), numbers.stage(), rows_of<const int32_t>(x), rows_of<int8_t>(y)},
+        y.rows());
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, y.cols()));
   parallel_ranges(y.rows(), grain, [&](int64_t begin, int64_t end) {
     codes::requantize_rows({numbers.stage(), end - begin, y.cols(), row_of<int32_t>(x, begin),
@@ -116,25 +135,20 @@ void requantize_sums(const integer::StageNumbers& numbers, const Tensor& x, cons
   });
 }
 
-// Codes become others, one for each.
-void table_rows(const std::array<int8_t, 256>& table, const Tensor& x, const Tensor& y) {
-  for_rows(y, [&](int64_t i) {
-    const int8_t* const from = row_of<int8_t>(x, i);
-    int8_t* const to = row_of<int8_t>(y, i);
-    for (int64_t j = 0; j < y.cols(); ++j) to[j] = table[static_cast<size_t>(from[j] + 128)];
-  });
-}
-
 void rescaled_rows(const Requantize& op, const Tensor& x, const Tensor& y) {
   const size_t numbers = std::max(op.factor.size(), op.multiplier.size());
   ensure(numbers == 1, "integer", "codes have one scale, got ", numbers);
-  std::array<int8_t, 256> table{};
-  for (int32_t code = -128; code < 128; ++code)
-    table[static_cast<size_t>(code + 128)] = static_cast<int8_t>(code_of(op, code, 0));
-  table_rows(table, x, y);
+  table_rows(table_of([&](int32_t code) { return code_of(op, code, 0); }), x, y);
+}
+
+template <typename Map, typename Op>
+void join_rows(const Op& op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  run_rows(Map{{runs_of(y.cols()), op, rows_of<const int8_t>(a), rows_of<const int8_t>(b), rows_of<int8_t>(y)}},
+           y.rows());
 }
 
 void add_rows(const IntegerAdd& op, const Tensor& a, const Tensor& b, const Tensor& y) {
+  if (!current_device().is_cpu()) return join_rows<maps::AddedCodes>(op, a, b, y);
   codes::Sum sum;
   sum.rule = integer::kernel_rule(op.rule);
   for (size_t i = 0; i < 2; ++i) {
@@ -156,46 +170,29 @@ void add_rows(const IntegerAdd& op, const Tensor& a, const Tensor& b, const Tens
   });
 }
 
-void multiply_rows(const IntegerMultiply& op, const Tensor& a, const Tensor& b, const Tensor& y) {
-  for_rows(y, [&](int64_t i) {
-    const int8_t* const x0 = row_of<int8_t>(a, i);
-    const int8_t* const x1 = row_of<int8_t>(b, i);
-    int8_t* const to = row_of<int8_t>(y, i);
-    for (int64_t j = 0; j < y.cols(); ++j) to[j] = static_cast<int8_t>(code_of(op, x0[j], x1[j]));
-  });
-}
-
 void averages(const IntegerAvgPool& op, const Tensor& x, const Tensor& y) {
-  const int64_t h = x.shape()[1], w = x.shape()[2], c = x.cols();
-  const int64_t oh = op.whole_image ? 1 : y.shape()[1], ow = op.whole_image ? 1 : y.shape()[2];
-  const PoolOptions& o = op.options;
+  PoolOptions options = op.options;
+  if (op.whole_image) options = {{x.shape()[1], x.shape()[2]}, {1, 1}, {}};
+  const maps::pools::Windows windows = pool_windows("integer", x.shape(), options, /*device_run=*/4);
+  const maps::AveragedCodes map{windows, static_cast<int32_t>(op.lo), static_cast<int32_t>(op.hi),
+                                rows_of<const int8_t>(x), rows_of<int8_t>(y)};
+  if (!current_device().is_cpu()) return run_map(map, y.rows() * windows.runs());
   for_rows(y, [&](int64_t i) {
-    const int64_t sample = i / (oh * ow), oy = i / ow % oh, ox = i % ow;
-    int64_t y0 = 0, y1 = h, x0 = 0, x1 = w;
-    if (!op.whole_image) {
-      y0 = oy * o.stride[0] - o.padding[0], x0 = ox * o.stride[1] - o.padding[1];
-      y1 = std::min(y0 + o.size[0], h), x1 = std::min(x0 + o.size[1], w);
-      y0 = std::max<int64_t>(y0, 0), x0 = std::max<int64_t>(x0, 0);
-    }
-    const int64_t count = (y1 - y0) * (x1 - x0);
-    int8_t* const to = row_of<int8_t>(y, i);
-    std::vector<int32_t> sums(static_cast<size_t>(c));
-    for (int64_t py = y0; py < y1; ++py)
-      for (int64_t px = x0; px < x1; ++px)
-        codes::add_to_sums(c, row_of<int8_t>(x, (sample * h + py) * w + px), sums.data());
-    for (int64_t j = 0; j < c; ++j)
-      to[j] = static_cast<int8_t>(code_of(op, sums[static_cast<size_t>(j)], static_cast<int32_t>(count)));
+    const maps::pools::Window w = windows.window(i);
+    const auto count = static_cast<int32_t>((w.y1 - w.y0) * (w.x1 - w.x0));
+    std::vector<int32_t> sums(static_cast<size_t>(windows.c));
+    windows.each(w, [&](int64_t from, int64_t) { codes::add_to_sums(windows.c, map.x.row(from), sums.data()); });
+    for (int64_t j = 0; j < windows.c; ++j)
+      map.y.row(i)[j] = static_cast<int8_t>(code_of(op, sums[static_cast<size_t>(j)], count));
   });
 }
 
 void concatenated(const std::vector<Tensor>& parts, const Tensor& y) {
-  for_rows(y, [&](int64_t i) {
-    int8_t* to = row_of<int8_t>(y, i);
-    for (const Tensor& part : parts) {
-      std::memcpy(to, row_of<int8_t>(part, i), static_cast<size_t>(part.cols()));
-      to += part.cols();
-    }
-  });
+  maps::codes::Rows<int8_t> to = rows_of<int8_t>(y);
+  for (const Tensor& part : parts) {
+    move_codes(part, to, part.cols());
+    to.data += part.cols();
+  }
 }
 
 Shape batch_shape(int64_t n, const Shape& sample) {
@@ -215,7 +212,7 @@ bool write_codes(const Node& node, const integer::Step& step, const std::vector<
   } else if (const auto* const sum = std::get_if<IntegerAdd>(&operation)) {
     add_rows(*sum, in[0], in[1], y);
   } else if (const auto* const product = std::get_if<IntegerMultiply>(&operation)) {
-    multiply_rows(*product, in[0], in[1], y);
+    join_rows<maps::MultipliedCodes>(*product, in[0], in[1], y);
   } else if (const auto* const mean = std::get_if<IntegerAvgPool>(&operation)) {
     averages(*mean, in[0], y);
   } else if (const auto* const table = std::get_if<Table>(&operation)) {
@@ -245,23 +242,23 @@ Tensor IntegerNetwork::run_node(Value at, const std::vector<Tensor>& values, con
   if (direct && step.direct) {
     const Tensor y = result();
     step.direct->run(values[static_cast<size_t>(graph_[node.inputs[0]].inputs[0])], y);
-    return y.with_quant(node.params);
+    return y.with_quant(step.params);
   }
   std::vector<Tensor> in;
   for (const Value v : node.inputs) in.push_back(values[static_cast<size_t>(v)]);
   if (std::holds_alternative<Input>(operation)) return x.reshape(shape);
-  if (const auto* const q = std::get_if<Quantize>(&operation)) return quantized(*q, node, in[0]);
+  if (const auto* const q = std::get_if<Quantize>(&operation)) return quantized(*q, step, in[0]);
   if (const auto* const product = std::get_if<Product>(&operation)) {
     if (direct && goes_direct(at)) return {};
     const int32_t zero = code_scale(graph_[node.inputs[0]]).zero;
-    return sums(*product, Var(step.weight), step.bias, in[0], zero, shape).with_quant(node.params);
+    return sums(*product, Var(step.weight), step.bias, in[0], zero, shape).with_quant(step.params);
   }
   if (std::holds_alternative<Dequantize>(operation)) return dequantize(Var(in[0])).value();
-  if (std::holds_alternative<Reshape>(operation)) return reshaped(in[0], shape).with_quant(node.params);
+  if (std::holds_alternative<Reshape>(operation)) return reshaped(in[0], shape).with_quant(step.params);
   if (const auto* const pool = std::get_if<MaxPool>(&operation)) return max_pool(Var(in[0]), pool->options).value();
   const Tensor y = result();
   ensure(write_codes(node, step, in, y), "integer", "'", node.layer, "' is not an operation of integers");
-  return y.with_quant(node.params);
+  return y.with_quant(step.params);
 }
 
 // Whether the only reader of a product computes it as well.
@@ -270,14 +267,14 @@ bool IntegerNetwork::goes_direct(Value product) const {
 }
 
 Tensor IntegerNetwork::run(const Tensor& x, std::vector<Tensor>* values) const {
-  require(current_device().is_cpu() && x.device().is_cpu(), "integer",
-          "compute: integer is evaluated on the CPU alone. Set device.kind: cpu");
+  require_here("integer", "x", x);
   require(x.dtype() == dtypes::fp32 && x.contiguous() && x.shape().rank() >= 1, "integer", "got ", x,
           ", expected values [n, sample...] of fp32");
   const NoGrad off;
-  const int64_t n = x.shape()[0], piece = values != nullptr ? n : integer::kSamplesAtOnce;
+  const bool at_once = values != nullptr || !current_device().is_cpu();
+  const int64_t n = x.shape()[0], piece = at_once ? n : integer::kSamplesAtOnce;
   const Node& last = graph_[graph_.output()];
-  const Tensor y = Tensor::empty(batch_shape(n, last.form.sample), dtypes::fp32);
+  Tensor y = Tensor::empty(batch_shape(n, last.form.sample), dtypes::fp32);
   const int64_t each = last.form.sample.numel();
   const bool direct = values == nullptr && kernels::codes::has_product();
   for (int64_t first = 0; first < n; first += piece) {
@@ -289,8 +286,11 @@ Tensor IntegerNetwork::run(const Tensor& x, std::vector<Tensor>* values) const {
       for (size_t read = 0; read < now.size(); ++read)
         if ((*steps_)[read].last_reader == v) now[read] = Tensor();
     }
-    const Tensor& outputs = now.back();
-    std::memcpy(y.as<float>() + first * each, outputs.as<float>(), size_t(outputs.numel()) * sizeof(float));
+    const Tensor outputs = now.back();
+    if (piece == n)
+      y = outputs;
+    else
+      std::memcpy(y.as<float>() + first * each, outputs.as<float>(), size_t(outputs.numel()) * sizeof(float));
     if (values != nullptr) *values = std::move(now);
   }
   return y;

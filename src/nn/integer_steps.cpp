@@ -16,15 +16,31 @@ constexpr int64_t kFour = 4;  // codes that a kernel multiplies together
 
 int64_t whole(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// number(channel) of all channels and 0 behind them, on the current device.
+template <typename F>
+Tensor numbers(DType dtype, int64_t channels, F&& number) {
+  const int64_t size = whole(channels, codes::kBlock);
+  std::vector<double> values(static_cast<size_t>(size));
+  for (int64_t j = 0; j < channels; ++j) values[static_cast<size_t>(j)] = static_cast<double>(number(j));
+  return Tensor::from_elements({size}, dtype, values, MemoryKind::kBuffer);
+}
 // One number for all channels, or one each.
 template <typename T>
 const T& of(const std::vector<T>& values, int64_t channel) {
   return values.size() == 1 ? values[0] : values[static_cast<size_t>(channel)];
 }
 
+std::shared_ptr<const QuantParams> params_here(const std::shared_ptr<const QuantParams>& params) {
+  if (params == nullptr || current_device().is_cpu()) return params;
+  QuantParams here = *params;
+  for (auto* const part : {&here.scale, &here.zero, &here.offset})
+    if (*part) *part = std::make_shared<const Tensor>((*part)->to_device(current_device(), MemoryKind::kQuantState));
+  return std::make_shared<const QuantParams>(std::move(here));
+}
+
 // The weight as its kernel reads it, planned for pieces of a batch. Windows have no pixels outside.
 Tensor planned_weight(const Product& op, const Form& in) {
-  Tensor w = op.weight.without_quant().clone(MemoryKind::kBuffer);
+  Tensor w = op.weight.without_quant().to_device(current_device(), MemoryKind::kBuffer);
   if (op.conv && op.conv->groups > 1) return w;
   ProductForm form;
   form.x.rows = kSamplesAtOnce * in.sample_rows();
@@ -50,17 +66,16 @@ Tensor planned_weight(const Product& op, const Form& in) {
 }
 
 // bias[o] + sum over k of w[o, k] * (x - zero) is this plus the sum of w * x.
-std::vector<int32_t> plain_bias(const Product& op, int64_t zero) {
+Tensor plain_bias(const Product& op, int64_t zero) {
   const int64_t k = op.weight.cols();
   const std::vector<double> w = op.weight.elements(), bias = op.bias.elements();
-  std::vector<int32_t> out;
-  out.reserve(bias.size());
+  std::vector<double> out;
   for (int64_t o = 0; o < op.weight.rows(); ++o) {
     int64_t sum = 0;
     for (int64_t i = 0; i < k; ++i) sum += static_cast<int64_t>(w[static_cast<size_t>(o * k + i)]);
-    out.push_back(static_cast<int32_t>(static_cast<int64_t>(bias[static_cast<size_t>(o)]) - zero * sum));
+    out.push_back(bias[static_cast<size_t>(o)] - static_cast<double>(zero * sum));
   }
-  return out;
+  return Tensor::from_elements(op.bias.shape(), dtypes::int32, out, MemoryKind::kBuffer);
 }
 
 }  // namespace
@@ -70,32 +85,22 @@ StageNumbers::StageNumbers(const Requantize& op, int64_t channels, std::span<con
   constants_.zero = op.zero;
   constants_.lo = static_cast<int32_t>(op.lo);
   constants_.hi = static_cast<int32_t>(op.hi);
-  const auto size = static_cast<size_t>(whole(channels, codes::kBlock));
-  if (!bias.empty()) {
-    bias_.assign(bias.begin(), bias.end());
-    bias_.resize(size);
-  }
+  if (!bias.empty()) bias_ = numbers(dtypes::int32, channels, [&](int64_t j) { return bias[static_cast<size_t>(j)]; });
   if (op.rule == OutputRounding::kFloat) {
-    factor_.resize(size);
-    for (int64_t j = 0; j < channels; ++j) factor_[static_cast<size_t>(j)] = of(op.factor, j);
+    factor_ = numbers(dtypes::fp32, channels, [&](int64_t j) { return of(op.factor, j); });
     return;
   }
-  m_.resize(size);
-  e_.resize(size);
-  for (int64_t j = 0; j < channels; ++j) {
-    const FixedPoint f = of(op.multiplier, j);
-    m_[static_cast<size_t>(j)] = f.m;
-    e_[static_cast<size_t>(j)] = f.e;
-    constants_.left = constants_.left || f.e > 0;
-  }
+  m_ = numbers(dtypes::int32, channels, [&](int64_t j) { return of(op.multiplier, j).m; });
+  e_ = numbers(dtypes::int32, channels, [&](int64_t j) { return of(op.multiplier, j).e; });
+  constants_.left = std::any_of(op.multiplier.begin(), op.multiplier.end(), [](FixedPoint f) { return f.e > 0; });
 }
 
 codes::Stage StageNumbers::stage() const {
   codes::Stage s = constants_;
-  s.bias = bias_.empty() ? nullptr : bias_.data();
-  s.m = m_.empty() ? nullptr : m_.data();
-  s.e = e_.empty() ? nullptr : e_.data();
-  s.factor = factor_.empty() ? nullptr : factor_.data();
+  if (bias_.defined()) s.bias = bias_.as<int32_t>();
+  if (m_.defined()) s.m = m_.as<int32_t>();
+  if (e_.defined()) s.e = e_.as<int32_t>();
+  if (factor_.defined()) s.factor = factor_.as<float>();
   return s;
 }
 
@@ -237,6 +242,7 @@ std::vector<Step> steps_of(const Graph& graph) {
   for (size_t v = 0; v < nodes.size(); ++v) {
     const Node& node = nodes[v];
     for (const Value input : node.inputs) steps[static_cast<size_t>(input)].last_reader = static_cast<Value>(v);
+    steps[v].params = params_here(node.params);
     if (const auto* const product = std::get_if<Product>(&node.operation)) {
       steps[v].weight = planned_weight(*product, graph[node.inputs[0]].form);
       steps[v].bias = plain_bias(*product, code_scale(graph[node.inputs[0]]).zero);
@@ -245,13 +251,16 @@ std::vector<Step> steps_of(const Graph& graph) {
     const auto* const stage = std::get_if<Requantize>(&node.operation);
     if (stage == nullptr || graph[node.inputs[0]].form.dtype != dtypes::int32) continue;
     steps[v].stage = StageNumbers(*stage, node.form.features(), {});
+    if (!current_device().is_cpu()) continue;
     const Node& before = graph[node.inputs[0]];
     const auto* const product = std::get_if<Product>(&before.operation);
     if (product == nullptr || graph.readers(node.inputs[0]) != 1) continue;
     const Value x = before.inputs[0];
     if (!DirectProduct::fits(*product, *stage, graph[x].form)) continue;
-    steps[v].direct = std::make_shared<const DirectProduct>(before, graph[x].form, code_scale(graph[x]).zero, *stage,
-                                                            steps[static_cast<size_t>(node.inputs[0])].bias);
+    const Tensor& bias = steps[static_cast<size_t>(node.inputs[0])].bias;
+    steps[v].direct =
+        std::make_shared<const DirectProduct>(before, graph[x].form, code_scale(graph[x]).zero, *stage,
+                                              std::span(bias.as<int32_t>(), static_cast<size_t>(bias.numel())));
     steps[static_cast<size_t>(x)].last_reader = static_cast<Value>(v);  // later readers follow in the loop
   }
   return steps;

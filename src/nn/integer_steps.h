@@ -1,4 +1,5 @@
-// What the nodes of an integer graph need at each run, made once: weights as kernels read them, and output stages.
+// What the nodes of an integer graph need at each run, made once on the current device: weights as kernels read them,
+// and output stages.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ static_assert(static_cast<int>(OutputRounding::kRuy) == static_cast<int>(kernels
               static_cast<int>(OutputRounding::kSingle) == static_cast<int>(kernels::codes::Rule::kSingle) &&
               static_cast<int>(OutputRounding::kFloat) == static_cast<int>(kernels::codes::Rule::kFloat));
 
-// The numbers of an output stage in arrays of whole blocks of channels.
+// The numbers of an output stage in arrays of whole blocks of channels, on the current device.
 class StageNumbers {
  public:
   StageNumbers() = default;
@@ -28,11 +29,10 @@ class StageNumbers {
 
  private:
   kernels::codes::Stage constants_ = {};
-  std::vector<int32_t> bias_ = {}, m_ = {}, e_ = {};
-  std::vector<float> factor_ = {};
+  Tensor bias_ = {}, m_ = {}, e_ = {}, factor_ = {};
 };
 
-// A product with its output stage, from codes to codes: no int32 in memory.
+// A product with its output stage, from codes to codes: no int32 in memory. On the CPU.
 class DirectProduct {
  public:
   // bias: of sums of w * x, the zero point of x in it.
@@ -62,9 +62,10 @@ class DirectProduct {
 // Of one node.
 struct Step {
   Tensor weight = {};                                // of a product, in the layout of its kernel too
-  std::vector<int32_t> bias = {};                    // less the zero point of its input times the sums of the weight
+  Tensor bias = {};                                  // less the zero point of its input times the sums of the weight
   StageNumbers stage = {};                           // of a Requantize of sums
   std::shared_ptr<const DirectProduct> direct = {};  // of a Requantize, with the product before it
+  std::shared_ptr<const QuantParams> params = {};    // of the node
   Value last_reader = 0;
 };
 std::vector<Step> steps_of(const Graph& graph);

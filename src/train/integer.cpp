@@ -49,7 +49,7 @@ class Checksum {
   }
   void add(const Tensor& t) {
     if (!t.defined()) return;
-    const Tensor codes = t.canonical_rows(0, t.rows(), MemoryKind::kWorkspace);
+    const Tensor codes = t.on_host().canonical_rows(0, t.rows(), MemoryKind::kWorkspace);
     const auto bytes = static_cast<size_t>(row_bytes_file(t.dtype(), t.cols()));
     for (int64_t r = 0; r < t.rows(); ++r) add(static_cast<const uint8_t*>(codes.data()) + r * codes.stride(), bytes);
   }
@@ -95,14 +95,16 @@ std::shared_ptr<const inference::IntegerNetwork> evaluated_network(TrainState& s
   return s.integer;
 }
 
+bool follows_network(TrainState& s) {
+  return s.plan && inference::integer_rule(*s.model) && all_modules(*s.model, is_fixed);
+}
+
 void follow_network(TrainState& s, const Tensor& x) {
   s.state.exact_codes.clear();
-  if (!s.state.training || !s.plan) return;
-  const auto rule = inference::integer_rule(*s.model);
-  if (!rule || !all_modules(*s.model, has_scale) || !all_modules(*s.model, is_fixed)) return;
+  if (!s.state.training || !follows_network(s) || !all_modules(*s.model, has_scale)) return;
   std::map<std::string, inference::Value> quantizers;
-  const inference::IntegerNetwork network(
-      inference::integer_graph(inference::lowered(*s.model, s.plan->input), *rule, &quantizers));
+  const inference::IntegerNetwork network(inference::integer_graph(inference::lowered(*s.model, s.plan->input),
+                                                                   *inference::integer_rule(*s.model), &quantizers));
   std::vector<Tensor> values;
   network.run(x, &values);
   for (const auto& [path, value] : quantizers) s.state.exact_codes[path] = values[static_cast<size_t>(value)];

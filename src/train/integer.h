@@ -14,6 +14,10 @@ namespace bitgrad::detail {
 // phase have changed since.
 std::shared_ptr<const inference::IntegerNetwork> evaluated_network(TrainState& s);
 
+// Whether scales and statistics are fixed in training, so that its codes are those of the network: it is made on the
+// host for each microbatch.
+bool follows_network(TrainState& s);
+
 // Before a microbatch of training: where scales and statistics are fixed, computes the codes of all quantizers by the
 // network, which they return then (StepState::exact_codes); else clears them.
 void follow_network(TrainState& s, const Tensor& x);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bitgrad/base/log.h"
+#include "train/integer.h"
 
 namespace bitgrad::detail {
 
@@ -25,6 +26,8 @@ const std::string& StepGraphs::why_not() {
     why_not_ = "the loss is user-defined and may synchronize with the device";
   if (why_not_.empty() && s_.loss.weighted()) why_not_ = "class weights give every window another divisor";
   if (why_not_.empty() && s_.sums) why_not_ = "the gradients of a window are added in a tree";
+  if (why_not_.empty() && follows_network(s_))
+    why_not_ = "its codes are those of a network of integers, which the host makes for each microbatch";
   for (const Parameter* p : s_.model->parameters())
     if (why_not_.empty() && p->low_bit() && ste_rule(*p->spec().quant) == SteRule::kTanh)
       why_not_ = concat("the straight-through rule of '", p->path(), "' changes from step to step");

@@ -120,6 +120,27 @@ TEST_CASE("A rule that changes from step to step is not recorded, and the run re
   CHECK(contains(recorded.learner().not_recorded(), "changes from step to step"));
 }
 
+TEST_CASE("A network of integers is recorded until its ranges are fixed, and has the CPU's state in both phases") {
+  const KeepModes keep;
+  LogLines lines;
+  const Keys integers = {"quant.recipe=int8", "model.layers.3={relu: {}}",
+                         "quant.phases=[{from: 0 steps}, {from: 5 steps, observers: false, norm_statistics: false}]"};
+  Trainer recorded(small_config(keys("cuda", true, integers), kNet));
+  Trainer cpu(small_config(keys("cpu", true, integers), kNet));
+  CHECK(hash_of(recorded) == hash_of(cpu));
+  CHECK(recorded.learner().recorded_launches() > 0);
+  CHECK(contains(recorded.learner().not_recorded(), "the host makes for each microbatch"));
+  const auto data = open_dataset(cpu.config(), cpu.config().data.train);
+  const Tensor x = first_samples(*data, 20, 20, 1)[0].x;
+  const auto scores = [&](Learner& learner) {
+    return learner.predict(x.to_device(learner.device(), MemoryKind::kBatch)).elements();
+  };
+  const std::vector<double> before = scores(cpu.learner());
+  CHECK(scores(recorded.learner()) == before);
+  recorded.learner().convert();
+  CHECK(scores(recorded.learner()) == before);
+}
+
 TEST_CASE("A run goes on in a later phase, whose learned parts are not those of the phase before") {
   const KeepModes keep;
   TempDir temp;

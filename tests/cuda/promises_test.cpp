@@ -46,12 +46,9 @@ const std::vector<std::string> kInGate = {"fp32, batch norm, dropout, Adam",
                                           "values as targets, noise, blocks, branches",
                                           "tokens, drawn windows, a gated layer, a tied head",
                                           "convolutions in groups and by channel",
+                                          "networks of integers, fixed ranges last",
                                           "Llama",
                                           "bf16 values, learned steps"};
-
-int64_t on_cpu_alone() {
-  return std::count_if(promises().begin(), promises().end(), [](const Promise& p) { return p.cpu_alone; });
-}
 
 size_t check_promises(bool gate) {
   const KeepModes keep;
@@ -59,7 +56,7 @@ size_t check_promises(bool gate) {
   const PromiseFolder data;
   size_t checked = 0;
   for (const Promise& promise : promises()) {
-    if (promise.cpu_alone || (std::count(kInGate.begin(), kInGate.end(), promise.feature) > 0) != gate) continue;
+    if ((std::count(kInGate.begin(), kInGate.end(), promise.feature) > 0) != gate) continue;
     check_promise(data, promise);
     ++checked;
   }
@@ -73,17 +70,5 @@ TEST_CASE("Runs of each kind of numbers, network and data are those of the CPU o
 }
 
 TEST_CASE("Every other feature's run is that of the CPU on a device, and goes on there", "[slow]") {
-  CHECK(std::ssize(kInGate) + static_cast<int64_t>(check_promises(false)) == std::ssize(promises()) - on_cpu_alone());
-}
-
-TEST_CASE("What is computed on the CPU alone is refused on a device") {
-  gpu();
-  const PromiseFolder data;
-  CHECK(on_cpu_alone() > 0);
-  for (const Promise& promise : promises()) {
-    if (!promise.cpu_alone) continue;
-    INFO(promise.feature);
-    const std::string error = error_of([&] { trace_of(config_of(data, promise, {"device.kind=cuda"})); });
-    CHECK(contains(error, "on the CPU alone"));
-  }
+  CHECK(std::ssize(kInGate) + static_cast<int64_t>(check_promises(false)) == std::ssize(promises()));
 }

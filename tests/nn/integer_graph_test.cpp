@@ -1,5 +1,4 @@
 // Networks of integers: the graph that a model becomes, and what it computes, against plain loops over 64-bit integers.
-// [cpu]: networks of integers are evaluated on the CPU alone, and say so on a device.
 #include "bitgrad/nn/integer_graph.h"
 
 #include <cmath>
@@ -24,6 +23,12 @@ using integer_layers::conv, integer_layers::layer, integer_layers::shared_values
 
 constexpr OutputRounding kRules[] = {OutputRounding::kDouble, OutputRounding::kSingle, OutputRounding::kFloat};
 
+// Operations of a device call the functions of the CPU, so one rule is enough of its minutes.
+std::vector<OutputRounding> rules_here() {
+  if (current_device().is_cpu()) return {std::begin(kRules), std::end(kRules)};
+  return {OutputRounding::kDouble};
+}
+
 std::vector<LayerSpec> residual_net() {
   const LayerSpec norm = layer("batch_norm");
   const LayerSpec block =
@@ -44,7 +49,7 @@ std::vector<LayerSpec> residual_net() {
 
 }  // namespace
 
-TEST_CASE("A residual network computes the codes of plain 64-bit loops by every rule", "[cpu]") {
+TEST_CASE("A residual network computes the codes of plain 64-bit loops by every rule") {
   for (const OutputRounding rule : kRules)
     for (const char* recipe : {"int8", "w4a8_int"}) {
       INFO(enum_name(rule) << ' ' << recipe);
@@ -54,7 +59,7 @@ TEST_CASE("A residual network computes the codes of plain 64-bit loops by every 
     }
 }
 
-TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops by every rule", "[cpu]") {
+TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops by every rule") {
   const LayerSpec norm = layer("batch_norm");
   const LayerSpec concat =
       with_lists(layer("branches", {{"join", std::string("concat")}}),
@@ -77,7 +82,7 @@ TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops
       {joined("multiply"), conv(2), layer("hardtanh"), layer("flatten"), end},
   };
   for (const std::vector<LayerSpec>& layers : nets)
-    for (const OutputRounding rule : kRules) {
+    for (const OutputRounding rule : rules_here()) {
       INFO(layers[0].kind << ' ' << &layers - nets.data() << ' ' << enum_name(rule));
       Net net(layers, {9, 7, 4}, "int8", rule);
       net.calibrate();
@@ -91,7 +96,7 @@ TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops
 }
 
 // Files leave the quantizer of the input to their caller, whose codes are any.
-TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input", "[cpu]") {
+TEST_CASE("Bounds of a first layer are a node behind the quantizer of the input") {
   for (const OutputRounding rule : kRules) {
     INFO(enum_name(rule));
     Net net({layer("hardtanh"), layer("linear", {{"out", int64_t{3}}})}, {5}, "int8", rule);
@@ -138,9 +143,9 @@ double worst_difference(Net& net, const Graph& graph, const Tensor& x) {
 
 }  // namespace
 
-TEST_CASE("A value with several readers is computed once", "[cpu]") {
+TEST_CASE("A value with several readers is computed once") {
   for (const auto& [name, layers] : shared_values())
-    for (const OutputRounding rule : kRules) {
+    for (const OutputRounding rule : rules_here()) {
       INFO(name << ' ' << enum_name(rule));
       Net net(layers, {6, 5, 3}, "int8", rule);
       net.calibrate();
@@ -153,7 +158,7 @@ TEST_CASE("A value with several readers is computed once", "[cpu]") {
 }
 
 // Layers run in floats on the same codes (fake quantization); a fold that is wrong is off by far more than a code.
-TEST_CASE("A value has the codes of its own quantizer unless another has a wider range", "[cpu]") {
+TEST_CASE("A value has the codes of its own quantizer unless another has a wider range") {
   Net net(shared_values().at("max_pool"), {6, 5, 3}, "int8", OutputRounding::kDouble);
   net.calibrate();
   const Graph graph = inference::lowered(*net.model, net.form());
@@ -171,7 +176,7 @@ TEST_CASE("A value has the codes of its own quantizer unless another has a wider
   }
 }
 
-TEST_CASE("The network is that of the layers up to roundings", "[cpu]") {
+TEST_CASE("The network is that of the layers up to roundings") {
   for (const char* recipe : {"int8", "w4a8_int"}) {
     Net net(residual_net(), {7, 6, 3}, recipe);
     net.calibrate();
@@ -206,7 +211,7 @@ void set_values(Net& net, const std::string& end, const std::vector<float>& valu
 
 }  // namespace
 
-TEST_CASE("Norms change scales and signs of codes only", "[cpu]") {
+TEST_CASE("Norms change scales and signs of codes only") {
   Net net({layer("linear", {{"out", int64_t{4}}}), layer("batch_norm"), layer("relu"),
            layer("linear", {{"out", int64_t{2}}})},
           {6});
@@ -231,7 +236,7 @@ TEST_CASE("Norms change scales and signs of codes only", "[cpu]") {
   CHECK(t[3] > 1e3 * s[3] * 1e-12);
 }
 
-TEST_CASE("A model without an integer form is refused with its layer and the reason", "[cpu]") {
+TEST_CASE("A model without an integer form is refused with its layer and the reason") {
   const auto refusal = [](std::vector<LayerSpec> layers, const Shape& sample, bool calibrated = true) {
     return error_of([&] {
       Net net(std::move(layers), sample);
@@ -250,7 +255,7 @@ TEST_CASE("A model without an integer form is refused with its layer and the rea
                  "has no integer form"));
 }
 
-TEST_CASE("Scales that no multiplier connects are refused with their layer", "[cpu]") {
+TEST_CASE("Scales that no multiplier connects are refused with their layer") {
   using namespace inference::integer;
   const inference::Node node{.layer = "layers.7"};
   const inference::CodeScale large{1e20f, 0}, small{1e-20f, 0};
@@ -267,7 +272,7 @@ TEST_CASE("Scales that no multiplier connects are refused with their layer", "[c
   CHECK(requantize_op(node, 1e-30f, {1e-30f}, 1.0f, kDouble).multiplier[0] == FixedPoint{});  // 0 is a multiplier
 }
 
-TEST_CASE("compute: integer is of all layers of a model", "[cpu]") {
+TEST_CASE("compute: integer is of all layers of a model") {
   Net net({layer("linear", {{"out", int64_t{4}}}), layer("relu"), layer("linear", {{"out", int64_t{2}}})}, {6});
   CHECK(inference::integer_rule(*net.model) == OutputRounding::kDouble);
   CHECK(net.model->find("output_codes") != nullptr);
@@ -289,7 +294,7 @@ TEST_CASE("compute: integer is of all layers of a model", "[cpu]") {
   CHECK(net.model->find("output_codes") == nullptr);
 }
 
-TEST_CASE("What compute: integer needs of a layer is checked when it is chosen", "[cpu]") {
+TEST_CASE("What compute: integer needs of a layer is checked when it is chosen") {
   Net net({layer("linear", {{"out", int64_t{4}}})}, {6});
   const auto refusal = [&](auto&& change) {
     PrepareSpec spec;
@@ -309,6 +314,7 @@ TEST_CASE("What compute: integer needs of a layer is checked when it is chosen",
   CHECK(contains(error_of([&] { make_sequential({own}, 6); }), "compute: integer is of the whole model"));
 }
 
+// [cpu]: functions of the host.
 TEST_CASE("The sum and the product of every pair of codes are those of the definition", "[cpu]") {
   const inference::CodeScale scales[] = {{0.0234f, -128}, {0.00731f, 17}, {1.5f, 127}, {0.0234f, 3}};
   for (const OutputRounding rule : kRules)

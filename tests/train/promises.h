@@ -34,18 +34,15 @@ struct Promise {
   std::string feature, net;
   bool same_state;  // as the promise before it
   Keys keys;
-  bool cpu_alone = false;  // refused on a device
 };
 
 inline std::vector<Promise> listed_promises() {
   return {
 #define PROMISE(feature, net, ...) {feature, #net, false, {__VA_ARGS__}},
 #define SAME_STATE(feature, net, ...) {feature, #net, true, {__VA_ARGS__}},
-#define PROMISE_ON_CPU(feature, net, ...) {feature, #net, false, {__VA_ARGS__}, true},
 #include "train/promises.inc"
 #undef PROMISE
 #undef SAME_STATE
-#undef PROMISE_ON_CPU
   };
 }
 

@@ -53,7 +53,7 @@ Graph deployed(Module& model, const Form& input);
 namespace integer {
 struct Step;
 }
-// Computes an integer graph on the CPU.
+// Computes an integer graph on the device that was current when it was made.
 class IntegerNetwork {
  public:
   explicit IntegerNetwork(Graph graph);
