@@ -93,6 +93,9 @@ TEST_CASE("Layers at the edges of blocks compute the codes of plain 64-bit loops
            {131});
   rows.calibrate();
   CHECK(check_codes(rows.graph(), rows.batch(33, 7)) > 1000);
+  Net grey({conv(2), layer("relu"), layer("flatten"), end}, {9, 7});  // pixels become rows of one channel
+  grey.calibrate();
+  CHECK(check_codes(grey.graph(), grey.batch(5, 8)) > 1000);
 }
 
 // Files leave the quantizer of the input to their caller, whose codes are any.
