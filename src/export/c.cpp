@@ -263,6 +263,9 @@ ExportReport export_target_c(const ExportSource& source, const std::string& path
           "Leave it out");
   require(!spec.softmax, "c",
           "--softmax: this model computes in floats; it is for networks of integers (compute: integer). Leave it out");
+  require(!spec.stream, "c",
+          "--stream: rows of values are kept in C of networks of integers alone; this model computes in floats. "
+          "Leave it out");
   const std::string name = c_name_of(path), header = path.substr(0, path.size() - 1) + 'h';
   const inference::Graph graph = c_target::pooled_codes(inference::lowered(*source.model, source.spec->input));
   ExportReport report{.variant = "C99"};

@@ -26,19 +26,24 @@ constexpr int64_t kMostSum = int64_t{1} << 31, kPlainSum = int64_t{1} << 30;
 
 class Writer {
  public:
-  Writer(const Graph& graph, std::string prefix, Doors doors, Softmax softmax, ExportReport& report)
+  Writer(const Graph& graph, std::string prefix, Doors doors, Softmax softmax, bool stream, ExportReport& report)
       : graph_(graph),
         doors_(std::move(doors)),
         softmax_(softmax),
-        plan_(make_plan(graph, doors_.floats_in || doors_.bytes_in(), doors_.floats_out)),
+        plan_(stream ? make_stream_plan(graph, doors_.own_input(), doors_.floats_out)
+                     : make_plan(graph, doors_.own_input(), doors_.floats_out)),
         report_(report) {
     texts_.prefix = std::move(prefix);
+    texts_.stream = has_rings(plan_);
   }
   void run();
   std::string source(const std::string& header_name) const;
   std::string header(const std::vector<std::string>& comment) const;
   const Plan& plan() const { return plan_; }
   int64_t flash_bytes() const { return flash_bytes_; }
+  std::string rings() const {
+    return described_rings(graph_, plan_, make_plan(graph_, doors_.own_input(), doors_.floats_out).arena);
+  }
 
  private:
   void write(const Step& step, const Product& op);
@@ -64,6 +69,7 @@ class Writer {
   std::string outside(const Step& step);
   std::string geometry(const Step& step, const Product& op, int64_t stored);
   std::string sum(Value node, bool first_is_product);
+  void end_pool(const Step& step, const std::string& function);
   void table(const Step& step, const std::array<int8_t, 256>& codes, const std::string& what);
   void note_sums(const Step& step, const Product& op, const std::vector<int64_t>& bias, bool grouped);
   void rule_is(OutputRounding rule) { texts_.rule = rule; }
@@ -201,6 +207,7 @@ std::string Writer::geometry(const Step& step, const Product& op, int64_t stored
     dims = {in.sample_rows(), 1, in.features(), in.sample_rows(), 1, op.weight.rows(), 1, 1, 1, 1, 1, 1, 0, 0,
             stored,           1};
   }
+  if (texts_.stream) dims.push_back(step.reads > 0 ? step.reads : dims[0]);
   for (const int64_t d : dims) texts_.long_dims = texts_.long_dims || d > INT16_MAX;
   return joined(dims, ", ");
 }
@@ -246,32 +253,34 @@ void Writer::write(const Step& step, const Product& op) {
   constants_ << "static const struct product c" << now_ << " = {" << w << ", " << out << ", " << dims << ", "
              << std::clamp(e0, -128, 127) << ", " << zero(step.inputs[0]) << ", " << stage.zero << ", " << stage.lo
              << ", " << stage.hi << "};\n";
-  flash_bytes_ += 16 + (texts_.long_dims ? 64 : 32) + 10;
+  flash_bytes_ += 16 + (texts_.stream ? 17 : 16) * (texts_.long_dims ? 4 : 2) + 10;
   const char* const function = loop == Loop::kDepthwise ? "depthwise"
                                : loop == Loop::kGrouped ? "grouped"
                                : loop == Loop::kNibbles ? "nibbles"
                                                         : "bytes";
   bool* const used[] = {&texts_.bytes, &texts_.nibbles, &texts_.grouped};
-  std::string other;
+  Call call{concat(function, "(&c", now_, ", "), spot(step.inputs[0]), spot(step.result)};
   if (loop == Loop::kDepthwise) {
     texts_.depthwise_taps = std::max(texts_.depthwise_taps, k);
-    other = ", " + outside(step);
+    call.more = ", " + outside(step);
   } else {
     *used[static_cast<size_t>(loop)] = true;
   }
   const bool rows = loop == Loop::kBytes || loop == Loop::kNibbles;
-  if (step.sum >= 0)
-    other = concat(", ", sum(step.sum, graph_[step.sum].inputs[0] == step.stage), ", ", spot(step.inputs[1]));
-  else if (texts_.fused && rows)
-    other = ", NULL, NULL";
-  body_ << "  " << function << "(&c" << now_ << ", " << spot(step.inputs[0]) << ", " << spot(step.result) << other
-        << ");\n";
+  if (step.sum >= 0) {
+    call.more = ", " + sum(step.sum, graph_[step.sum].inputs[0] == step.stage);
+    call.other = spot(step.inputs[1]);
+  } else if (texts_.fused && rows) {
+    call.more = ", NULL, NULL";
+  }
+  body_ << statement(graph_, plan_, step, call);
   const char* const kind = !op.conv                   ? "linear"
                            : rows                     ? "conv"
                            : loop == Loop::kDepthwise ? "depthwise conv"
                                                       : "grouped conv";
   note(concat(kind, ", weights ", op.weight.dtype(), loop == Loop::kNibbles ? ", two a byte" : ", a byte each",
-              step.sum >= 0 ? ", with the sum behind it" : ""));
+              step.sum >= 0 ? ", with the sum behind it" : "",
+              step.kept > 0 ? concat(", ", step.kept, " rows kept of ", graph_[step.result].form.sample[0]) : ""));
 }
 
 void Writer::write(const Step& step, const inference::IntegerAdd&) {
@@ -292,6 +301,15 @@ void Writer::write(const Step& step, const inference::IntegerMultiply& op) {
   note("multiply");
 }
 
+// The end of the pool's constants, and its call.
+void Writer::end_pool(const Step& step, const std::string& function) {
+  if (texts_.stream) constants_ << ", " << (step.reads > 0 ? step.reads : graph_[step.inputs[0]].form.sample[0]);
+  constants_ << "};\n";
+  flash_bytes_ += texts_.stream ? 56 : 52;
+  body_ << statement(graph_, plan_, step,
+                     {concat(function, "(&p", now_, ", "), spot(step.inputs[0]), spot(step.result)});
+}
+
 void Writer::write(const Step& step, const inference::MaxPool& op) {
   texts_.max_pool = true;
   const Shape &in = graph_[step.inputs[0]].form.sample, &out = graph_[step.node].form.sample;
@@ -299,10 +317,8 @@ void Writer::write(const Step& step, const inference::MaxPool& op) {
   constants_ << "static const struct pool p" << now_ << " = {"
              << joined(std::vector<int64_t>{in[0], in[1], in[2], out[0], out[1], o.size[0], o.size[1], o.stride[0],
                                             o.stride[1], o.padding[0], o.padding[1], -128, 127},
-                       ", ")
-             << "};\n";
-  flash_bytes_ += 52;
-  body_ << "  max_pool(&p" << now_ << ", " << spot(step.inputs[0]) << ", " << spot(step.result) << ");\n";
+                       ", ");
+  end_pool(step, "max_pool");
   note("max_pool");
 }
 
@@ -315,10 +331,8 @@ void Writer::write(const Step& step, const inference::IntegerAvgPool& op) {
              << joined(std::vector<int64_t>{in[0], in[1], in[2], op.whole_image ? 1 : out[0],
                                             op.whole_image ? 1 : out[1], o.size[0], o.size[1], o.stride[0], o.stride[1],
                                             o.padding[0], o.padding[1], op.lo, op.hi},
-                       ", ")
-             << "};\n";
-  flash_bytes_ += 52;
-  body_ << "  avg_pool(&p" << now_ << ", " << spot(step.inputs[0]) << ", " << spot(step.result) << ");\n";
+                       ", ");
+  end_pool(step, "avg_pool");
   note("mean of pixels");
 }
 
@@ -362,7 +376,7 @@ void Writer::run() {
   for (const Step& step : plan_.steps) texts_.fused = texts_.fused || step.sum >= 0;
   for (const Step& step : plan_.steps) {
     now_ = step.node;
-    body_ << "  /* " << c_target::c_comment(graph_[now_].layer) << " */\n";
+    body_ << (step.reads > 0 ? "    /* " : "  /* ") << c_target::c_comment(graph_[now_].layer) << " */\n";
     std::visit([&](const auto& op) { write(step, op); }, graph_[now_].operation);
   }
   if (softmax_.rows > 0) note("softmax");
@@ -432,7 +446,7 @@ std::string Writer::source(const std::string& header_name) const {
   return concat("/* Written by bitgrad export. C99, integers alone", doors_.floats_out ? " between floats" : "",
                 ", no memory but the arrays below. */\n#include \"", header_name, "\"\n", doors_.functions(), text,
                 softmax_.function(), constants_.str(), '\n', signature(), " {\n", loops ? "  int32_t i;\n" : "",
-                doors_.read(graph_, spot(1)), body_.str(),
+                texts_.stream ? "  int32_t y, r;\n" : "", doors_.read(graph_, spot(1)), body_.str(),
                 doors_.floats_out ? softmax_.call(spot(last)) + doors_.write(graph_, spot(last))
                 : copied          ? concat("  memcpy(out, ", spot(last), ", ", numel(last), ");\n")
                                   : "",
@@ -464,9 +478,11 @@ void note_memory(ExportReport& report, const Graph& graph, const Writer& writer)
 ExportReport write_c(const Graph& graph, const std::string& path, const ExportSpec& spec, ExportReport report,
                      const std::vector<float>& value_of_byte) {
   const std::string header = path.substr(0, path.size() - 1) + 'h';
-  Writer writer(graph, c_name_of(path), doors_of(graph, spec, value_of_byte), softmax_of(graph, spec), report);
+  Writer writer(graph, c_name_of(path), doors_of(graph, spec, value_of_byte), softmax_of(graph, spec), spec.stream,
+                report);
   writer.run();
   note_memory(report, graph, writer);
+  if (spec.stream) report.facts.emplace_back("rows", writer.rings());
   if (spec.dry_run) return report;
   report.require_all_held("c");
   FileGroup group;

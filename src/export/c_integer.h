@@ -24,26 +24,59 @@ struct Step {
   Value sum = -1;                  // IntegerAdd that the product's output stage computes too; -1: none
   std::vector<Value> inputs = {};  // values of codes; of a fused sum the other operand is last
   Value result = -1;
+  // Rows of the result, and of the first input, that are kept in a ring; 0: all. A step that keeps rows runs in turns
+  // with the next one, which reads them.
+  int64_t kept = 0, reads = 0;
 };
 
 // Where the codes of a value are.
 struct Spot {
   enum class Where : uint8_t { kNone, kInput, kArena, kOutput } where = Where::kNone;
   int64_t offset = 0;  // in the arena
-  int64_t bytes = 0;   // of the value
+  int64_t bytes = 0;   // of the value, or of the rows that are kept of it
 };
 
 struct Plan {
   std::vector<Step> steps = {};
-  std::vector<Spot> spots = {};  // per node of the graph
-  int64_t arena = 0;             // bytes, a multiple of 4
-  int64_t columns = 0;           // elements of the gathered pixels of the largest product, a multiple of 4
+  std::vector<Spot> spots = {};    // per node of the graph
+  int64_t arena = 0;               // bytes, a multiple of 4
+  int64_t columns = 0;             // elements of the gathered pixels of the largest product, a multiple of 4
+  std::vector<int64_t> live = {};  // bytes of the arena that each step needs
 };
 
 // Values that are never needed at once share bytes, results take the place of an operand where each code is read before
 // it is written, and a convolution whose codes only a sum reads computes the sum. own_input, own_output: the codes of
 // the input, and of the result, are in the arena, not where the caller has them.
-Plan make_plan(const Graph& graph, bool own_input = false, bool own_output = false);
+// rings: values of which only the rows that the next window reads are kept (can_stream).
+Plan make_plan(const Graph& graph, bool own_input = false, bool own_output = false,
+               const std::vector<Value>& rings = {});
+
+// c_integer_stream.cpp: plans with rings, and their text.
+// The rows that a window reads: output row y those from y * stride - top on.
+struct RowWindow {
+  int64_t extent = 1, stride = 1, top = 0;
+};
+std::optional<RowWindow> row_window(const Graph& graph, const Step& step);
+// Whether `makes` may run in turns with `reads`, the only reader of its result.
+bool can_stream(const Graph& graph, const Step& makes, const Step& reads);
+// The fewest rows to keep with which each row of the result of `reads` may be written over the input of `makes`: none
+// that is read later is lost. Empty: as many as there are.
+std::optional<int64_t> kept_in_place(const Graph& graph, const Step& makes, const Step& reads);
+// The plan with the rings that make the arena smaller; without any if none does.
+Plan make_stream_plan(const Graph& graph, bool own_input, bool own_output);
+bool has_rings(const Plan& plan);
+// What the report says of them.
+std::string described_rings(const Graph& graph, const Plan& plan, int64_t arena_without);
+
+// A call as the statement of a file: `head` up to the values, codes of `in` to `out`, what follows them, and of a sum
+// the other operand.
+struct Call {
+  std::string head, in, out, more = {}, other = {};
+};
+std::string statement(const Graph& graph, const Plan& plan, const Step& step, const Call& call);
+// Texts of loops, for files with rings or for others.
+std::string in_rows(std::string text, bool rings);
+std::string replaced(std::string text, std::string_view from, std::string_view to);
 
 // What the caller has in the place of codes.
 struct Doors {
@@ -52,6 +85,7 @@ struct Doors {
   inference::CodeScale codes_out = {};    // of the outputs
 
   bool bytes_in() const { return !code_of_byte.empty(); }
+  bool own_input() const { return floats_in || bytes_in(); }  // codes of inputs are in the arena
   const char* in_type() const { return floats_in ? "float" : bytes_in() ? "uint8_t" : "int8_t"; }
   const char* out_type() const { return floats_out ? "float" : "int8_t"; }
   // Texts: functions that the others call, and statements of `codes`, an array.
@@ -81,6 +115,7 @@ struct Texts {
        avg_pool = false, table = false, concat = false, fused = false;  // functions that the model calls
   int64_t depthwise_taps = 0;                                           // of the largest window; 0: none is called
   bool long_dims = false;                                               // dimensions above 2^15
+  bool stream = false;                                                  // rings
   std::string prefix = {};
 };
 // The functions that a model calls.

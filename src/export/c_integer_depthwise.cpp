@@ -10,16 +10,16 @@ constexpr int64_t kMostTaps = 64;  // of whose pixels the function holds the pla
 // @_ as in c_integer_kernels.cpp, @TAPS@: of the largest window.
 constexpr const char* kDepthwise = R"c(
 /* Each channel by itself: weights [kh, kw, c], c a multiple of 4. Pixels outside the image have the codes `outside`. */
-static void depthwise(const struct product *c, const int8_t *in, int8_t *out, const int8_t *outside) {
+static void depthwise(const struct product *c, const int8_t *in, int8_t *out@ROWS@, const int8_t *outside) {
   const int8_t *at[@TAPS@];
   const int32_t n = c->c, taps = c->kh * c->kw;
   int32_t p, j, t, ky, kx;
-  for (p = 0; p < c->oh * c->ow; ++p) {
+  for (p = @FIRST@; p < @ALL@; ++p) {
     const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;
     for (ky = 0, t = 0; ky < c->kh; ++ky)
       for (kx = 0; kx < c->kw; ++kx, ++t) {
         const int32_t y = y0 + ky * c->dy, x = x0 + kx * c->dx;
-        at[t] = y >= 0 && y < c->h && x >= 0 && x < c->w ? in + (y * c->w + x) * n : outside;
+        at[t] = y >= 0 && y < c->h && x >= 0 && x < c->w ? in + (y@KEPT@ * c->w + x) * n : outside;
       }
     for (j = 0; j < n; j += 4) {
       const int8_t *w = (const int8_t *)c->weights + j;

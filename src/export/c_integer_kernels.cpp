@@ -8,7 +8,7 @@
 namespace bitgrad::c_integer {
 namespace {
 
-// In texts, @ is the prefix of macros and @D the type of dimensions.
+// In texts, @ is the prefix of macros and @D the type of dimensions; in_rows replaces the words of files with rings.
 constexpr const char* kHead = R"c(
 #include <string.h>
 
@@ -38,12 +38,12 @@ static inline int16x2_t @_ODD(uint32_t q) {
 
 constexpr const char* kStructs = R"c(
 /* A product: an image [h,w,c], windows of kh x kw pixels at oh * ow places, o outputs; a vector is one pixel. Rows of
-   weights have k columns. Sums b + w x become codes by m and e (one for all outputs where e is NULL: e0), z, lo, hi. */
+   weights have k columns. Sums b + w x become codes by m and e (one for all outputs where e is NULL: e0), z, lo, hi.@KEEPING@ */
 struct product {
   const void *weights;
   const int32_t *b, *m;
   const int8_t *e;
-  @D h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, k, groups;
+  @D h, w, c, oh, ow, o, kh, kw, sy, sx, dy, dx, top, left, k, groups@KEEPS@;
   int16_t e0, zx, z, lo, hi;
 };
 
@@ -151,7 +151,7 @@ static void window(const struct product *c, const int8_t *in, int32_t p, int8_t 
       int32_t before = x < 0 ? -x : 0, after = x + run > w ? x + run - w : 0;
       if (y < 0 || y >= c->h || before >= run || after >= run) before = run, after = 0;
       if (before > 0) memset(to, zx, (size_t)(before * n));
-      if (before < run) memcpy(to + before * n, in + (y * w + x + before) * n, (size_t)((run - before - after) * n));
+      if (before < run) memcpy(to + before * n, in + (y@KEPT@ * w + x + before) * n, (size_t)((run - before - after) * n));
       if (after > 0) memset(to + (run - after) * n, zx, (size_t)(after * n));
       to += run * n;
     }
@@ -251,10 +251,10 @@ static void store(const struct product *c, int32_t j, const int32_t *s, int8_t *
 
 )c";
 constexpr const char* kProduct = R"c(
-static void @NAME@(const struct product *c, const int8_t *in, int8_t *out@ARGS@) {
-  const int32_t n = c->oh * c->ow, k = c->k, o = c->o;
+static void @NAME@(const struct product *c, const int8_t *in, int8_t *out@ROWS@@ARGS@) {
+  const int32_t n = @ALL@, k = c->k, o = c->o;
   int32_t p, j, i, s[4];
-  for (p = 0; p < n; p += 2) {
+  for (p = @FIRST@; p < n; p += 2) {
     const int two = p + 1 < n;
     window(c, in, p, columns.x);
     if (two) window(c, in, p + 1, columns.x + k * @_WIDE);
@@ -262,7 +262,7 @@ static void @NAME@(const struct product *c, const int8_t *in, int8_t *out@ARGS@)
       const int32_t j1 = j + 1 < o ? j + 1 : j;
       const int8_t *x0 = columns.x, *x1 = two ? columns.x + k * @_WIDE : columns.x;
 @DOT@
-      store(c, j, s, out + p * o + j, two@SUM@);
+      store(c, j, s, out + @P@ * o + j, two@SUM@);
     }
   }
 }
@@ -271,10 +271,10 @@ static void @NAME@(const struct product *c, const int8_t *in, int8_t *out@ARGS@)
 
 constexpr const char* kGrouped = R"c(
 /* Outputs of groups of channels: weights [o, kh, kw, c / groups]. */
-static void grouped(const struct product *c, const int8_t *in, int8_t *out) {
-  const int32_t cg = c->c / c->groups, og = c->o / c->groups, n = c->oh * c->ow;
+static void grouped(const struct product *c, const int8_t *in, int8_t *out@ROWS@) {
+  const int32_t cg = c->c / c->groups, og = c->o / c->groups, n = @ALL@;
   int32_t p, j, ky, kx, i;
-  for (p = 0; p < n; ++p) {
+  for (p = @FIRST@; p < n; ++p) {
     const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;
     int32_t ky0 = 0, ky1 = c->kh, kx0 = 0, kx1 = c->kw;
     while (ky0 < ky1 && y0 + ky0 * c->dy < 0) ++ky0;
@@ -285,11 +285,11 @@ static void grouped(const struct product *c, const int8_t *in, int8_t *out) {
       int32_t sum = c->b[j];
       for (ky = ky0; ky < ky1; ++ky)
         for (kx = kx0; kx < kx1; ++kx) {
-          const int8_t *const x = in + ((y0 + ky * c->dy) * c->w + x0 + kx * c->dx) * c->c + j / og * cg;
+          const int8_t *const x = in + ((y0 + ky * c->dy)@KEPT@ * c->w + x0 + kx * c->dx) * c->c + j / og * cg;
           const int8_t *const w = (const int8_t *)c->weights + ((j * c->kh + ky) * c->kw + kx) * cg;
           for (i = 0; i < cg; ++i) sum += w[i] * (x[i] - c->zx);
         }
-      out[p * c->o + j] = code(c, sum, j);
+      out[@P@ * c->o + j] = code(c, sum, j);
     }
   }
 }
@@ -316,37 +316,37 @@ static void multiply(const int8_t *a, const int8_t *b, int8_t *out, int32_t n, i
 constexpr const char* kPool = R"c(
 /* Windows of an image [h,w,c]: kh x kw pixels, those inside. */
 struct pool {
-  int32_t h, w, c, oh, ow, kh, kw, sy, sx, top, left, lo, hi;
+  int32_t h, w, c, oh, ow, kh, kw, sy, sx, top, left, lo, hi@KEEPS@;
 };
 
 )c";
 constexpr const char* kMaxPool = R"c(
-static void max_pool(const struct pool *c, const int8_t *in, int8_t *out) {
+static void max_pool(const struct pool *c, const int8_t *in, int8_t *out@ROWS@) {
   int32_t p, j, y, x;
-  for (p = 0; p < c->oh * c->ow; ++p)
+  for (p = @FIRST@; p < @ALL@; ++p)
     for (j = 0; j < c->c; ++j) {
       const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;
       int8_t best = -128;
       for (y = y0 < 0 ? 0 : y0; y < y0 + c->kh && y < c->h; ++y)
         for (x = x0 < 0 ? 0 : x0; x < x0 + c->kw && x < c->w; ++x) {
-          const int8_t v = in[(y * c->w + x) * c->c + j];
+          const int8_t v = in[(y@KEPT@ * c->w + x) * c->c + j];
           if (v > best) best = v;
         }
-      out[p * c->c + j] = best;
+      out[@P@ * c->c + j] = best;
     }
 }
 
 )c";
 constexpr const char* kAvgPool = R"c(
-static void avg_pool(const struct pool *c, const int8_t *in, int8_t *out) {
+static void avg_pool(const struct pool *c, const int8_t *in, int8_t *out@ROWS@) {
   int32_t p, j, y, x;
-  for (p = 0; p < c->oh * c->ow; ++p)
+  for (p = @FIRST@; p < @ALL@; ++p)
     for (j = 0; j < c->c; ++j) {
       const int32_t y0 = p / c->ow * c->sy - c->top, x0 = p % c->ow * c->sx - c->left;
       int32_t sum = 0, n = 0;
       for (y = y0 < 0 ? 0 : y0; y < y0 + c->kh && y < c->h; ++y)
-        for (x = x0 < 0 ? 0 : x0; x < x0 + c->kw && x < c->w; ++x, ++n) sum += in[(y * c->w + x) * c->c + j];
-      out[p * c->c + j] = clamped(sum > 0 ? (sum + n / 2) / n : (sum - n / 2) / n, c->lo, c->hi);
+        for (x = x0 < 0 ? 0 : x0; x < x0 + c->kw && x < c->w; ++x, ++n) sum += in[(y@KEPT@ * c->w + x) * c->c + j];
+      out[@P@ * c->c + j] = clamped(sum > 0 ? (sum + n / 2) / n : (sum - n / 2) / n, c->lo, c->hi);
     }
 }
 
@@ -367,12 +367,6 @@ static void concat(const int8_t *in, int8_t *out, int32_t rows, int32_t features
 
 )c";
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 // Without the line break that a raw string begins with.
 std::string body(const char* text) { return text[0] == '\n' ? text + 1 : text; }
 
@@ -387,7 +381,7 @@ std::string stores(bool fused) {
 std::string product(const std::string& name, const char* dot, bool fused) {
   std::string text = replaced(body(kProduct), "@NAME@", name);
   text = replaced(text, "@ARGS@", fused ? ",\n                    const struct sum *sum, const int8_t *other" : "");
-  text = replaced(text, "@SUM@", fused ? ", sum, sum ? other + p * o + j : NULL" : "");
+  text = replaced(text, "@SUM@", fused ? ", sum, sum ? other + @P@ * o + j : NULL" : "");
   text = replaced(text, "@DOT@\n", body(dot));
   return text;
 }
@@ -420,6 +414,7 @@ std::string functions(const Texts& t) {
   if (t.avg_pool) out += body(kAvgPool);
   if (t.table) out += body(kTable);
   if (t.concat) out += body(kConcat);
+  out = in_rows(out, t.stream);
   out = replaced(out, "@D ", t.long_dims ? "int32_t " : "int16_t ");
   std::string macros = t.prefix;
   for (char& c : macros) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);

@@ -60,6 +60,22 @@ std::vector<Step> steps_of(const Graph& graph) {
   return steps;
 }
 
+// Puts each step whose result is among `rings` before the one that reads it.
+void take_turns(const Graph& graph, const std::vector<Value>& rings, std::vector<Step>& steps) {
+  for (const Value ring : rings) {
+    const auto makes = std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.result == ring; });
+    const auto reads =
+        std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return can_stream(graph, *makes, s); });
+    makes->kept = reads->reads = row_window(graph, *reads)->extent;
+    std::rotate(makes, makes + 1, reads);
+  }
+}
+
+int64_t ring_bytes(const Graph& graph, const Step& step) {
+  const Shape& image = graph[step.result].form.sample;
+  return step.kept == 0 ? image.numel() : step.kept * image[1] * image[2];
+}
+
 // Whether each code of a pool's result may take the place of the codes behind those that later windows read.
 bool pools_in_place(const Graph& graph, const Step& step) {
   const Node& node = graph[step.node];
@@ -97,6 +113,7 @@ class Groups {
     first_[g] = first;
     last_[g] = last;
   }
+  void resize(Value v, int64_t bytes) { bytes_[of(v)] = bytes; }
   void merge(Value from, Value to) {
     const size_t a = of(from), b = of(to);
     if (a == b) return;
@@ -114,8 +131,9 @@ class Groups {
   std::vector<int64_t> bytes_, first_, last_;
 };
 
-// Gives the result the place of an operand, where that is possible: of the input only if it is the file's own.
-void share(const Graph& graph, const Step& step, int64_t now, bool own, Groups& groups) {
+// Gives the result the place of an operand, where that is possible: of the input only if it is the file's own. `makes`:
+// the step that runs in turns with this one; or nullptr.
+void share(const Graph& graph, Step& step, Step* makes, int64_t now, bool own, Groups& groups) {
   const auto& op = graph[step.node].operation;
   const auto dies = [&](Value v) {
     return (own || groups.of(v) != groups.of(1)) && groups.last(groups.of(v)) == now &&
@@ -126,7 +144,16 @@ void share(const Graph& graph, const Step& step, int64_t now, bool own, Groups& 
     groups.merge(step.result, v);
     return true;
   };
-  if (step.sum >= 0) {
+  if (makes != nullptr) {
+    const Value from = makes->inputs[0];
+    if (step.sum >= 0 && groups.of(step.inputs[1]) != groups.of(from) && take(step.inputs[1])) return;
+    const std::optional<int64_t> kept = kept_in_place(graph, *makes, step);
+    // Rows more than the next window reads are kept too, if they are fewer than the result has.
+    const int64_t row = ring_bytes(graph, *makes) / makes->kept;
+    if (!kept || (*kept - makes->kept) * row >= groups.bytes(groups.of(step.result)) || !take(from)) return;
+    makes->kept = step.reads = *kept;
+    groups.resize(makes->result, ring_bytes(graph, *makes));
+  } else if (step.sum >= 0) {
     if (groups.of(step.inputs[0]) != groups.of(step.inputs[1])) take(step.inputs[1]);
   } else if (std::holds_alternative<inference::Reshape>(op)) {
     groups.merge(step.result, step.inputs[0]);
@@ -162,12 +189,13 @@ int64_t place(const std::vector<size_t>& order, const Groups& groups, std::vecto
   return end;
 }
 
-Groups groups_of(const Graph& graph, const std::vector<Step>& steps, bool own) {
+Groups groups_of(const Graph& graph, std::vector<Step>& steps, bool own) {
   const size_t n = graph.nodes().size();
   std::vector<int64_t> first(n, -1), last(n, -1);
   for (size_t i = 0; i < steps.size(); ++i) {
     first[static_cast<size_t>(steps[i].result)] = static_cast<int64_t>(i);
-    for (const Value v : steps[i].inputs) last[static_cast<size_t>(v)] = static_cast<int64_t>(i);
+    for (const Value v : steps[i].inputs)
+      last[static_cast<size_t>(v)] = static_cast<int64_t>(steps[i].kept > 0 ? i + 1 : i);
   }
   const Value out = graph[graph.output()].inputs[0];
   last[static_cast<size_t>(out)] = static_cast<int64_t>(steps.size());
@@ -175,9 +203,10 @@ Groups groups_of(const Graph& graph, const std::vector<Step>& steps, bool own) {
   groups.set(1, graph[1].form.sample.numel(), -1, last[1]);
   for (const Step& step : steps) {
     const auto v = static_cast<size_t>(step.result);
-    groups.set(step.result, graph[step.result].form.sample.numel(), first[v], std::max(last[v], first[v]));
+    groups.set(step.result, ring_bytes(graph, step), first[v], std::max(last[v], first[v]));
   }
-  for (size_t i = 0; i < steps.size(); ++i) share(graph, steps[i], static_cast<int64_t>(i), own, groups);
+  for (size_t i = 0; i < steps.size(); ++i)
+    share(graph, steps[i], steps[i].reads > 0 ? &steps[i - 1] : nullptr, static_cast<int64_t>(i), own, groups);
   return groups;
 }
 
@@ -192,9 +221,10 @@ int64_t columns_of(const Graph& graph, const std::vector<Step>& steps) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, bool own_input, bool own_output) {
+Plan make_plan(const Graph& graph, bool own_input, bool own_output, const std::vector<Value>& rings) {
   Plan plan;
   plan.steps = steps_of(graph);
+  take_turns(graph, rings, plan.steps);
   const Groups groups = groups_of(graph, plan.steps, own_input);
   const Value out = graph[graph.output()].inputs[0];
   // The result is written where the caller wants it, if nothing that shares its bytes is larger or the input.
@@ -217,18 +247,23 @@ Plan make_plan(const Graph& graph, bool own_input, bool own_output) {
     offsets = other;
   }
   plan.columns = columns_of(graph, plan.steps);
+  plan.live.resize(plan.steps.size(), 0);
+  for (const size_t g : by_time)
+    for (size_t i = 0; i < plan.steps.size(); ++i)
+      if (groups.first(g) <= static_cast<int64_t>(i) && static_cast<int64_t>(i) <= groups.last(g))
+        plan.live[i] += aligned(groups.bytes(g));
   plan.spots.resize(graph.nodes().size());
-  const auto set = [&](Value v) {
+  const auto set = [&](Value v) {  // where, and returns it for its bytes
     const size_t g = groups.of(v);
     Spot& spot = plan.spots[static_cast<size_t>(v)];
     spot.where = !own_input && g == groups.of(1) ? Spot::Where::kInput
                  : direct && g == groups.of(out) ? Spot::Where::kOutput
                                                  : Spot::Where::kArena;
     spot.offset = spot.where == Spot::Where::kArena ? offsets[g] : 0;
-    spot.bytes = graph[v].form.sample.numel();
+    return &spot;
   };
-  set(1);
-  for (const Step& step : plan.steps) set(step.result);
+  set(1)->bytes = graph[1].form.sample.numel();
+  for (const Step& step : plan.steps) set(step.result)->bytes = ring_bytes(graph, step);
   return plan;
 }
 

@@ -219,6 +219,20 @@ inline inference::Graph small_resnet(OutputRounding rule, DType weights, int64_t
   return net.finish();
 }
 
+// DS-CNN (MLPerf Tiny) for 49 frames of 10 numbers, `width` channels.
+inline inference::Graph ds_cnn(OutputRounding rule, int64_t width = 64) {
+  IntegerNet net(Shape{49, 10, 1}, rule, 8);
+  const auto conv = [&](inference::Value x, Conv2dOptions c) {
+    c.padding = same_padding(net.form(x).sample[0], net.form(x).sample[1], c);
+    net.result(0, -128);
+    return net.conv(x, width, c, dtypes::int8);
+  };
+  inference::Value x = conv(IntegerNet::kInput, {.kernel = {10, 4}, .stride = {2, 2}});
+  for (int i = 0; i < 4; ++i) x = conv(conv(x, {.kernel = {3, 3}, .groups = width}), {.kernel = {1, 1}});
+  net.linear(net.global_avg_pool(x), 12, dtypes::int8);
+  return net.finish();
+}
+
 // Everything that integer graphs have, in odd sizes.
 inline inference::Graph odd_network(OutputRounding rule, DType weights) {
   IntegerNet net(Shape{7, 9, 5}, rule, 2);

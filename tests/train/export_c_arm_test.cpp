@@ -207,16 +207,7 @@ TEST_CASE("ResNet-8 of 4-bit weights holds two of them in a byte") {
 TEST_CASE("DS-CNN of int8 codes runs on Cortex-M3 and M4, its depthwise convolutions four channels at once") {
   if (!has_tools()) return;
   const TempDir temp;
-  IntegerNet net(Shape{49, 10, 1}, OutputRounding::kDouble, 8);
-  const auto conv = [&](inference::Value x, Conv2dOptions c) {
-    c.padding = same_padding(net.form(x).sample[0], net.form(x).sample[1], c);
-    net.result(0, -128);
-    return net.conv(x, 64, c, dtypes::int8);
-  };
-  inference::Value x = conv(IntegerNet::kInput, {.kernel = {10, 4}, .stride = {2, 2}});
-  for (int i = 0; i < 4; ++i) x = conv(conv(x, {.kernel = {3, 3}, .groups = 64}), {.kernel = {1, 1}});
-  net.linear(net.global_avg_pool(x), 12, dtypes::int8);
-  write_program(temp, net.finish());
+  write_program(temp, ds_cnn(OutputRounding::kDouble));
   check_on({"Cortex-M3", "cortex-m3", "mps2-an385", {}, 12'000'000}, temp, {33'000, 16'200});
   check_on({"Cortex-M4", "cortex-m4", "mps2-an386", {}, 9'000'000}, temp, {33'000, 16'400});
 }

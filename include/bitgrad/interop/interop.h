@@ -37,6 +37,7 @@ struct ExportSpec {
   bool with_normalization = false;
   bool float_io = false;    // c, networks of integers: floats in and out, which the file quantizes and reads back
   bool softmax = false;     // c, tflite, networks of integers: codes of probabilities behind the outputs
+  bool stream = false;      // c, networks of integers: of values between two layers only the rows that are needed
   int opset = 0;            // onnx: 21 to 28; 0: 21. 2-bit codes have their own type from 25 on
   std::string origin = {};  // gguf, hf: the model's (interop/model_origin.h); empty: none. export_file sets it
 };
@@ -53,6 +54,9 @@ void visit_export_options(V&& v, S& s) {
     "c, networks of integers: floats in and out instead of codes, quantized and read back in the exported file");
   v("--softmax", s.softmax,
     "c, tflite, networks of integers: outputs are codes of probabilities, the softmax of each row");
+  v("--stream", s.stream,
+    "c, networks of integers: less RAM, and the same codes: between two convolutions only the rows that the later one "
+    "reads are kept, in a ring");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
   v("--family", s.family,
     "gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, mistral, olmo2 or bitnet; default: inferred from the "
