@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/nn/form.h"
 #include "kernels/reduce.h"
+#include "tensor/narrow.h"
 #include "train/averages.h"
 #include "train/pieces.h"
 
@@ -51,6 +52,15 @@ Tensor Restorer::plain(const std::string& name, DType dtype, const Shape& shape,
   return t;
 }
 
+Tensor Restorer::floats(const std::string& name, const Shape& shape, MemoryKind kind, bool as_stored) {
+  DType dtype = dtypes::fp32;
+  for (const DType narrow : {dtypes::bf16, dtypes::fp16})
+    if (file_->contains(name) && file_->entry(name).dtype == file_dtype(narrow)) dtype = narrow;
+  const Tensor t = plain(name, dtype, shape, kind);
+  if (dtype == dtypes::fp32 || as_stored) return t;
+  return detail::widened_on_demand(t).canonical_rows(0, t.rows(), kind).reshape(shape);
+}
+
 void Restorer::into(const std::string& name, const Tensor& t) {
   t.copy_from(plain(name, t.dtype(), t.shape(), MemoryKind::kWorkspace));
 }
@@ -71,8 +81,8 @@ void Restorer::converted(Parameter& p) {
   if (p.low_bit())
     p.restore({{}, codes(p, p.path())});
   else
-    p.restore({plain(p.path() + ".value", dtypes::fp32, p.shape(),
-                     p.has_values() ? MemoryKind::kWorkspace : MemoryKind::kValue),
+    p.restore({floats(p.path() + ".value", p.shape(), p.has_values() ? MemoryKind::kWorkspace : MemoryKind::kValue,
+                      p.read_only() && !p.has_values()),
                {}});
 }
 
@@ -105,9 +115,7 @@ Tensor Restorer::numbers(const std::string& path, const Shape& shape) {
   for (const char* form : {".master", ".value"}) {
     const std::string name = path + form;
     if (!file_->contains(name)) continue;
-    const DType dtype = file_->entry(name).dtype == file_dtype(dtypes::bf16) ? dtypes::bf16 : dtypes::fp32;
-    const Tensor t = plain(name, dtype, shape, MemoryKind::kWorkspace);
-    return dtype == dtypes::fp32 ? t : Tensor::from_elements(shape, dtypes::fp32, t.elements(), MemoryKind::kWorkspace);
+    return floats(name, shape, MemoryKind::kWorkspace);
   }
   if (!file_->contains(path + ".codes"))
     bad(file_->path(), concat("has no values for parameter '", path, "' ", shape, " of this model"));

@@ -24,6 +24,8 @@ class Restorer {
 
   // Reads a tensor of the file into a new one.
   Tensor plain(const std::string& name, DType dtype, const Shape& shape, MemoryKind kind);
+  // The same of F32, F16 or BF16, as fp32; as_stored: in the dtype of the file.
+  Tensor floats(const std::string& name, const Shape& shape, MemoryKind kind, bool as_stored = false);
   void into(const std::string& name, const Tensor& t);
   // Reads master and codes from a checkpoint; for a read-only parameter only its value, while the form of a master that
   // training would have is checked.
@@ -31,7 +33,7 @@ class Restorer {
   // Reads codes and scales of the file's parameter `path`, whose names begin with `path` and `prefix`, for the low-bit
   // parameter `p`.
   Tensor codes(const Parameter& p, const std::string& path, const std::string& prefix = ".");
-  // Reads codes or fp32 values from a model file.
+  // Reads codes or values from a model file: F32, or F16 or BF16, which a read-only parameter keeps.
   void converted(Parameter& p);
   // Copies codes and scales of the file's parameter `path` unchanged into a low-bit parameter, and its values into the
   // master, if there is one. Returns false, and changes nothing, if the file has none or others: another dtype, scheme

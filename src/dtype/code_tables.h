@@ -39,6 +39,9 @@ void unpack_bytes_vbmi(const CodeRun& run, const ByteRule& rule, uint8_t* out);
 // Not for kTable: the scalar table lookups are as fast.
 void unpack_floats_avx2(const CodeRun& run, const FloatRule& rule, float* out);
 void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out);
+// n fp16 (or bf16) from p on, at any address.
+void unpack_halves_avx2(const uint8_t* p, int64_t n, bool bf16, float* out);
+void unpack_halves_avx512(const uint8_t* p, int64_t n, bool bf16, float* out);
 
 // Built on first use and never freed.
 struct CodeTables {

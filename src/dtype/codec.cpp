@@ -194,6 +194,18 @@ void unpack_wide(DType dtype, const void* row, int64_t first, int64_t n, To* out
   }
 }
 
+// fp16 and bf16 by vectors, with the bits of unpack_wide; false without doing anything if that is no faster.
+bool vector_halves(DType dtype, const void* row, int64_t first, int64_t n, float* out) {
+  if (n < kVectorLeast || (dtype != dtypes::fp16 && dtype != dtypes::bf16)) return false;
+  const IsaMask granted = cpu_isa();
+  const uint8_t* p = static_cast<const uint8_t*>(row) + first * 2;
+  if ((granted & isa::kAvx512) != 0)
+    detail::unpack_halves_avx512(p, n, dtype == dtypes::bf16, out);
+  else if ((granted & isa::kAvx2) != 0)
+    detail::unpack_halves_avx2(p, n, dtype == dtypes::bf16, out);
+  return (granted & (isa::kAvx512 | isa::kAvx2)) != 0;
+}
+
 void require_integers(const DTypeInfo& info, const char* where) {
   require(info.kind == DTypeKind::kInt || info.kind == DTypeKind::kUint || info.kind == DTypeKind::kSign, where,
           "dtype: got ", info.name, " of kind ", kind_name(info.kind), ", expected kind int, uint or sign.");
@@ -238,7 +250,10 @@ void unpack_row(DType dtype, const void* row, int64_t first, int64_t n, float* o
   if (n <= 0) return;
   // A dtype with known tables is a code dtype, which saves the lookup of its record.
   const CodeTables* known = detail::known_code_tables[dtype.id()].load(std::memory_order_acquire);
-  if (known == nullptr && !dtype.is_code()) return unpack_wide(dtype, row, first, n, out);
+  if (known == nullptr && !dtype.is_code()) {
+    if (!vector_halves(dtype, row, first, n, out)) unpack_wide(dtype, row, first, n, out);
+    return;
+  }
   const CodeTables& t = known != nullptr ? *known : detail::code_tables(dtype, "unpack_row");
   if (!vector_floats(run_of(row, t.bits, first, n), t.value_rule, out)) scalar_floats(t, row, first, n, out);
 }

@@ -57,7 +57,7 @@ inline uint64_t word_before(const uint8_t* begin, const uint8_t* p, const uint8_
 }  // namespace
 
 #pragma GCC push_options
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,f16c")
 namespace {
 
 struct Control {
@@ -232,6 +232,25 @@ void unpack_floats_avx2(const CodeRun& run, const FloatRule& rule, float* out) {
   c.down = _mm_cvtsi32_si128(32 - run.bits);
   if (rule.source == FloatSource::kInt) return each_float_block(run, floats_int, c, out);
   each_float_block(run, floats_uint, c, out);
+}
+
+namespace {
+
+[[gnu::always_inline]] inline __m256 widened8(const uint8_t* p, bool bf16) {
+  const __m128i in = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return bf16 ? _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(in), 16)) : _mm256_cvtph_ps(in);
+}
+
+}  // namespace
+
+void unpack_halves_avx2(const uint8_t* p, int64_t n, bool bf16, float* out) {
+  for (; n >= 8; n -= 8, p += 16, out += 8) _mm256_storeu_ps(out, widened8(p, bf16));
+  if (n <= 0) return;
+  uint8_t rest[16] = {};
+  float values[8];
+  __builtin_memcpy(rest, p, static_cast<size_t>(2 * n));
+  _mm256_storeu_ps(values, widened8(rest, bf16));
+  for (int64_t i = 0; i < n; ++i) out[i] = values[i];
 }
 #pragma GCC pop_options
 

@@ -9,6 +9,7 @@
 #include "bitgrad/io/gguf.h"
 #include "interop/decoder_files.h"
 #include "interop/gguf_keys.h"
+#include "tensor/narrow.h"
 
 namespace bitgrad {
 namespace {
@@ -128,11 +129,11 @@ class GgufImport {
   // Reads a part, with its rows in the order of the model.
   Tensor read(const MappedTensor& m) const {
     Tensor t = gguf_tensor(file_, m.name);
-    if (!m.matrix || t.dtype().is_float()) t = as_floats(t);
+    if (!m.matrix || (t.dtype().is_float() && !detail::is_narrow(t.dtype()))) t = as_floats(t);
     const std::string scale = scale_name(m);
     if (m.matrix && !m.embedding && made_.family->scale_tensors && file_.contains(scale)) {
       const auto factor = static_cast<float>(gguf_tensor(file_, scale).item());
-      t = t.dtype().is_code() ? with_scales_times(t, factor) : scaled(t, factor);
+      t = t.dtype().is_code() ? with_scales_times(t, factor) : scaled(as_floats(t), factor);
     }
     if (m.heads == 0) return t;
     MappedTensor from_zero = m;

@@ -35,10 +35,14 @@ class HuggingFaceFiles {
   const std::vector<std::string>& unused() const { return unused_; }  // files that say what is not so
   // fp32 values of F32, F16, BF16 or F64, in the tensor's own shape. Throws Error(kData) for NaN and Inf.
   Tensor floats(const std::string& name) const;
+  // The same, but F16 and BF16 as they are.
+  Tensor stored_floats(const std::string& name) const;
   // Codes of BitNet's packed form [rows / 4, cols]: row i*rows/4 + r is in bits 2i of row r, as code + 1. No scales.
   Tensor ternary(const std::string& name) const;
 
  private:
+  // Of a tensor of floats; throws Error(kData) unless it is finite.
+  float number(const SafetensorsEntry& e, const uint8_t* bytes, int64_t i) const;
   const SafetensorsFile& file_of(const std::string& name) const { return files_[place_.at(name)]; }
   std::vector<SafetensorsFile> files_;
   std::map<std::string, size_t> place_;

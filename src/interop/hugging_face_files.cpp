@@ -130,14 +130,27 @@ Tensor HuggingFaceFiles::floats(const std::string& name) const {
   if (!is_float_type(e.dtype)) bad_folder(name, ": got dtype ", e.dtype, ", expected F32, F16, BF16 or F64.");
   const uint8_t* const bytes = file_of(name).data(name);
   const Tensor t = Tensor::zeros(Shape(e.shape), dtypes::fp32, MemoryKind::kBuffer, Device::cpu());
-  for (int64_t i = 0; i < t.numel(); ++i) {
-    const float x = float_at(e.dtype, bytes, i);
-    if (!std::isfinite(x))
-      fail_with(ErrorCode::kNonFinite, kFolder, "'", file_of(name).path(), "': tensor '", name, "', element ", i,
-                ": got ", x, ", expected a finite fp32 number.");
-    t.as<float>()[i] = x;
-  }
+  for (int64_t i = 0; i < t.numel(); ++i) t.as<float>()[i] = number(e, bytes, i);
   return t;
+}
+
+Tensor HuggingFaceFiles::stored_floats(const std::string& name) const {
+  const SafetensorsEntry& e = entry(name);
+  if (e.dtype != "F16" && e.dtype != "BF16") return floats(name);
+  const uint8_t* const bytes = file_of(name).data(name);
+  const DType dtype = e.dtype == "F16" ? dtypes::fp16 : dtypes::bf16;
+  const Tensor t = Tensor::empty(Shape(e.shape), dtype, MemoryKind::kBuffer, Device::cpu());
+  for (int64_t i = 0; i < t.numel(); ++i) number(e, bytes, i);
+  std::memcpy(t.data(), bytes, static_cast<size_t>(t.bytes()));
+  return t;
+}
+
+float HuggingFaceFiles::number(const SafetensorsEntry& e, const uint8_t* bytes, int64_t i) const {
+  const float x = float_at(e.dtype, bytes, i);
+  if (!std::isfinite(x))
+    fail_with(ErrorCode::kNonFinite, kFolder, "'", file_of(e.name).path(), "': tensor '", e.name, "', element ", i,
+              ": got ", x, ", expected a finite fp32 number.");
+  return x;
 }
 
 Tensor HuggingFaceFiles::ternary(const std::string& name) const {

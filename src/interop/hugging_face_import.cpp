@@ -128,7 +128,8 @@ class HuggingFaceImport {
   Tensor read(const MappedTensor& m) const {
     if (m.offset != 0) return plus(files_.floats(m.name), static_cast<float>(m.offset));
     if (coded(m)) return read_codes(files_, m.name, m.shape, scheme_of_weight(config_.schemes, m.name));
-    if (!packed(m)) return m.transposed ? transpose(files_.floats(m.name), MemoryKind::kBuffer) : files_.floats(m.name);
+    if (!packed(m) && m.transposed) return transpose(files_.floats(m.name), MemoryKind::kBuffer);
+    if (!packed(m)) return m.matrix ? files_.stored_floats(m.name) : files_.floats(m.name);
     const std::string name = m.name + std::string(kScaleEnd);
     float scale = files_.floats(name).as<float>()[0];
     if (config_.weights == HuggingFaceWeights::kTernaryDivided) scale = 1 / scale;

@@ -5,6 +5,7 @@
 
 #include "nn/learned_parts.h"
 #include "nn/parameter_spec.h"
+#include "tensor/narrow.h"
 
 namespace bitgrad {
 
@@ -122,12 +123,14 @@ void Parameter::adopt(const ParameterState& state) {
   const Tensor& x = low_bit() ? state.value : state.master;
   require(!low_bit() || !state.master.defined(), "restore", "parameter '", path_, "' is read only and has no master, ",
           "got ", state.master);
-  require(x.defined() && x.shape() == shape() && x.dtype() == spec_.dtype(), "restore", "parameter '", path_, "' is ",
-          shape(), ' ', spec_.dtype(), ", got ", x);
+  const bool narrow = !low_bit() && detail::is_narrow(x.dtype());
+  require(x.defined() && x.shape() == shape() && (x.dtype() == spec_.dtype() || narrow), "restore", "parameter '",
+          path_, "' is ", shape(), ' ', spec_.dtype(), ", got ", x);
   require(!low_bit() || x.quant() != nullptr, "restore", "the codes of '", path_, "' have no quantization parameters");
   const DeviceGuard own(device());
-  const Tensor here = x.device() == current_device() ? x : x.to_device(current_device(), MemoryKind::kValue);
-  memory_.value_ = here.reshape(shape());
+  const Tensor values = narrow ? detail::widened_on_demand(x.on_host()) : x.reshape(shape());
+  const bool here = values.device() == current_device();
+  memory_.value_ = here ? values : values.to_device(current_device(), MemoryKind::kValue);
   ready_ = true;
   memory_.write_layouts();
 }

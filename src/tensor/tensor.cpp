@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bitgrad/dtype/codec.h"
+#include "tensor/narrow.h"
 
 namespace bitgrad {
 namespace {
@@ -246,7 +247,8 @@ struct Tensor::Derived {
 };
 
 void Tensor::attach_layout(Tensor derived) {
-  require(derived.dtype_ == dtype_ && derived.shape_ == shape_, "attach_layout",
+  const bool narrow = dtype_ == dtypes::fp32 && detail::is_narrow(derived.dtype_);
+  require((derived.dtype_ == dtype_ || narrow) && derived.shape_ == shape_, "attach_layout",
           "a derived layout has the same codes: got ", derived, ", expected ", *this);
   if (!derived_) derived_ = std::make_shared<Derived>();
   for (Tensor& t : derived_->layouts)
@@ -270,27 +272,45 @@ const std::vector<Tensor>& Tensor::attached_layouts() const {
   return derived_ ? derived_->layouts : none;
 }
 
+namespace {
+
+// Rows [begin, end) of what a derived layout, or narrower floats, hold, to canonical rows of `dtype`.
+void restore_rows(const Tensor& from, DType dtype, int64_t begin, int64_t end, void* out, int64_t stride) {
+  if (from.dtype() == dtype)
+    return from.layout().rows()->unpack(dtype, from.rows(), from.cols(), from.data(), out, stride, begin, end);
+  for (int64_t r = begin; r < end; ++r)
+    unpack_row(from.dtype(), static_cast<const char*>(from.data()) + r * from.stride(), 0, from.cols(),
+               reinterpret_cast<float*>(static_cast<char*>(out) + (r - begin) * stride));
+}
+
+}  // namespace
+
 void Tensor::keep_only(Layout layout) {
-  const Tensor from = in_layout(layout).without_quant();
-  require(layout_ == layouts::canonical && from.defined() && layout.rows() != nullptr && device().is_cpu() &&
-              offset_ == 0 && storage_.bytes() == bytes(),
+  Tensor from;
+  if (derived_)
+    for (const Tensor& t : derived_->layouts)
+      if (t.layout_ == layout) from = t;
+  require(layout_ == layouts::canonical && from.defined() && (layout.rows() != nullptr || from.dtype_ != dtype_) &&
+              device().is_cpu() && offset_ == 0 && storage_.bytes() == bytes(),
           "keep_only", "needs a whole dense matrix on the CPU with an attached layout of blocks of rows: got ", *this,
           " and layout ", layout);
   // The free block would stay resident, and the next matrix, packed with its sums, is too large for it.
   if (!storage_.shared()) storage_.give_back(0, storage_.bytes());
-  storage_ = Storage::on_demand(bytes(), kind(), [from, stride = stride_](void* out) {
-    from.layout_.info().unpack(from.dtype_, from.rows(), from.cols(), from.data(), out, stride);
+  const MemoryKind held = from.dtype_ == dtype_ ? kind() : from.kind();
+  storage_ = Storage::on_demand(bytes(), held, [from, dtype = dtype_, stride = stride_](void* out) {
+    if (from.dtype_ != dtype) return restore_rows(from, dtype, 0, from.rows(), out, stride);
+    from.layout_.info().unpack(dtype, from.rows(), from.cols(), from.data(), out, stride);
   });
 }
 
 Tensor Tensor::canonical_rows(int64_t begin, int64_t end, MemoryKind kind) const {
   if (present() || !derived_) return without_quant().row_slice(begin, end);
   for (const Tensor& t : derived_->layouts) {
-    if (t.layout_.rows() == nullptr) continue;
+    if (t.layout_.rows() == nullptr && t.dtype_ == dtype_) continue;
     require(begin >= 0 && begin <= end && end <= rows(), "canonical_rows", "got rows ", begin, " to ", end, " of ",
             *this);
     const Tensor out = empty({end - begin, cols()}, dtype_, kind, device());
-    t.layout_.rows()->unpack(dtype_, rows(), cols(), t.data(), out.data(), out.stride(), begin, end);
+    restore_rows(t, dtype_, begin, end, out.data(), out.stride());
     return out;
   }
   return without_quant().row_slice(begin, end);

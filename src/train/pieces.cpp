@@ -8,6 +8,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "kernels/reduce.h"
+#include "tensor/narrow.h"
 #include "train/averages.h"
 #include "train/train_state.h"
 
@@ -17,18 +18,19 @@ namespace {
 bool is_finite(const Piece& p) {
   const DeviceGuard host(Device::cpu());  // where pieces are
   if (p.dtype == "F32") return kernels::all_finite(static_cast<const float*>(p.data), p.bytes / 4);
-  if (p.dtype != "BF16") return true;
+  if (p.dtype != "BF16" && p.dtype != "F16") return true;
+  const uint16_t exponent = p.dtype == "BF16" ? 0x7F80u : 0x7C00u;
   const auto* x = static_cast<const uint16_t*>(p.data);
-  return std::none_of(x, x + p.bytes / 2, [](uint16_t bits) { return (bits & 0x7F80u) == 0x7F80u; });
+  return std::none_of(x, x + p.bytes / 2, [exponent](uint16_t bits) { return (bits & exponent) == exponent; });
 }
 
 float largest_of(const Piece& p) {
   const auto* wide = static_cast<const float*>(p.data);
   const auto* narrow = static_cast<const uint16_t*>(p.data);
-  const bool f32 = p.dtype == "F32";
+  const bool f32 = p.dtype == "F32", f16 = p.dtype == "F16";
   float largest = 0;
   for (int64_t i = 0; i < p.bytes / (f32 ? 4 : 2); ++i)
-    largest = std::max(largest, std::fabs(f32 ? wide[i] : bf16_to_float(narrow[i])));
+    largest = std::max(largest, std::fabs(f32 ? wide[i] : f16 ? fp16_to_float(narrow[i]) : bf16_to_float(narrow[i])));
   return largest;
 }
 
@@ -53,8 +55,9 @@ std::string file_dtype(DType dtype) {
     DType dtype;
     const char* name;
   };
-  static const Entry kNames[] = {{dtypes::fp32, "F32"}, {dtypes::bf16, "BF16"}, {dtypes::int8, "I8"},
-                                 {dtypes::uint8, "U8"}, {dtypes::int32, "I32"}, {dtypes::int64, "I64"}};
+  static const Entry kNames[] = {{dtypes::fp32, "F32"}, {dtypes::bf16, "BF16"}, {dtypes::fp16, "F16"},
+                                 {dtypes::int8, "I8"},  {dtypes::uint8, "U8"},  {dtypes::int32, "I32"},
+                                 {dtypes::int64, "I64"}};
   for (const Entry& e : kNames)
     if (e.dtype == dtype) return e.name;
   fail_with(ErrorCode::kBug, "checkpoint", "internal error: files have no plain tensors of ", dtype);
@@ -115,10 +118,11 @@ Pieces collect_model(Module& model) {
     require(!p->low_bit() || !p->has_master(), "save_model", "parameter '", p->path(),
             "' has a master: got a model that "
             "still trains. Run convert first");
+    const Tensor narrow = detail::narrow_of(p->value());
     if (p->low_bit())
       pieces.add_value(p->path(), p->value());
     else
-      pieces.add_tensor(p->path() + ".value", p->value());
+      pieces.add_tensor(p->path() + ".value", narrow.defined() ? narrow : p->value());
   }
   for (const auto& b : model.buffers()) pieces.add_tensor(b.path, b.tensor);
   return pieces;
@@ -138,7 +142,7 @@ std::string useless(const Pieces& pieces) {
   for (const Piece& p : pieces.list) {
     if (!is_finite(p)) return concat('\'', p.name, "' holds NaN or Inf");
     const bool weighs = p.name.ends_with(".master") || p.name.ends_with(".value") || p.name.ends_with(".scale");
-    if (!weighs || (p.dtype != "F32" && p.dtype != "BF16")) continue;
+    if (!weighs || (p.dtype != "F32" && p.dtype != "BF16" && p.dtype != "F16")) continue;
     if (const float x = largest_of(p); x > kMost)
       return concat('\'', p.name, "' has grown to ", x, " (more than ", kMost, " is of no use: squares overflow)");
   }

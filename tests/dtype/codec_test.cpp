@@ -177,6 +177,31 @@ TEST_CASE("every ISA expands to the bits of the scalar forms, from no byte but t
   set_isa_cap(old);
 }
 
+TEST_CASE("every ISA widens fp16 and bf16 to the bits of the scalar forms, from no byte but theirs") {
+  const IsaLevel old = isa_cap();
+  Random random(12);
+  for (const DType dtype : {dtypes::fp16, dtypes::bf16})
+    for (const IsaLevel level : {IsaLevel::kScalar, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+      set_isa_cap(level);
+      int wrong = 0;
+      for (int64_t n = 1; n < 700; n += n < 70 ? 1 : 97) {
+        ExactBytes bytes(2 * n);  // NaN, Inf and numbers below the normal ones among them
+        for (int64_t i = 0; i < bytes.size(); ++i) bytes.get()[i] = static_cast<uint8_t>(random.next());
+        std::vector<float> got(static_cast<size_t>(n) + 1, 7.0f);
+        unpack_row(dtype, bytes.get() - 6, 3, n, got.data());
+        for (int64_t i = 0; i < n; ++i) {
+          uint16_t half;
+          std::memcpy(&half, bytes.get() + 2 * i, 2);
+          const float expected = dtype == dtypes::fp16 ? fp16_to_float(half) : bf16_to_float(half);
+          wrong += std::bit_cast<uint32_t>(got[static_cast<size_t>(i)]) != std::bit_cast<uint32_t>(expected);
+        }
+        wrong += got.back() != 7.0f;
+      }
+      CHECK(wrong == 0);
+    }
+  set_isa_cap(old);
+}
+
 TEST_CASE("expanders do not read before the first byte that holds an element") {
   for (const DType dtype : code_dtypes()) {
     INFO(dtype.name());

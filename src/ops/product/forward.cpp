@@ -1,6 +1,7 @@
 // Runs the forward product of linear, and determines from forms alone which layouts the kernels of linear's products
 // read.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "bitgrad/base/parallel.h"
@@ -10,6 +11,7 @@
 #include "ops/product/operand.h"
 #include "ops/product/transposed.h"
 #include "ops/product/windows_gradient.h"
+#include "tensor/narrow.h"
 
 namespace bitgrad::detail {
 namespace {
@@ -77,9 +79,29 @@ class Weight {
   Tensor restored_;
 };
 
+// The 16-bit floats that hold w, if their product is summed in the order of the fp32 one, and so has its bits; else
+// nullopt: the fp32 values exist from now on.
+std::optional<Tensor> held_values(const Operand& x, const Tensor& w, DType y, const Tensor& bias, bool row_alone) {
+  if (w.present()) return std::nullopt;
+  const Tensor narrow = narrow_of(w);
+  if (!narrow.defined()) return std::nullopt;
+  const auto order_of = [&](const Tensor& form) {
+    kernels::GemmArgs args =
+        product_args(x.side(false), side_of(form_of(form), false), y, bias.defined() ? bias.as<float>() : nullptr);
+    args.row_alone = row_alone;
+    return kernels::plan_gemm(args, std::span(&layouts::canonical, 1)).order;
+  };
+  const SumOrder order = order_of(w);
+  if (order != SumOrder::kFree && order_of(narrow) == order) return narrow;
+  w.data();
+  return std::nullopt;
+}
+
 }  // namespace
 
-void forward_product(const Operand& x, const Tensor& w, const Tensor& bias, const Tensor& y, bool row_alone) {
+void forward_product(const Operand& x, const Tensor& stored, const Tensor& bias, const Tensor& y, bool row_alone) {
+  const std::optional<Tensor> held = held_values(x, stored, y.dtype(), bias, row_alone);
+  const Tensor& w = held ? *held : stored;
   Weight weight(w);
   kernels::GemmArgs full =
       product_args(x.side(false), weight.side(), y.dtype(), bias.defined() ? bias.as<float>() : nullptr);
