@@ -106,13 +106,16 @@ void unpack_floats_avx512(const CodeRun& run, const FloatRule& rule, float* out)
   }
 }
 
+[[gnu::always_inline]] inline __m512 widened16(__m256i in, bool bf16) {
+  return bf16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(in), 16)) : _mm512_cvtph_ps(in);
+}
+
 void unpack_halves_avx512(const uint8_t* p, int64_t n, bool bf16, float* out) {
-  for (; n > 0; n -= 16, p += 32, out += 16) {
-    const auto lanes = static_cast<__mmask16>(first_bits(n >= 16 ? 16 : n));
-    const __m256i in = _mm256_maskz_loadu_epi16(lanes, p);
-    const __m512 x = bf16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(in), 16)) : _mm512_cvtph_ps(in);
-    _mm512_mask_storeu_ps(out, lanes, x);
-  }
+  for (; n >= 16; n -= 16, p += 32, out += 16)
+    _mm512_storeu_ps(out, widened16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), bf16));
+  if (n <= 0) return;
+  const auto lanes = static_cast<__mmask16>(first_bits(n));
+  _mm512_mask_storeu_ps(out, lanes, widened16(_mm256_maskz_loadu_epi16(lanes, p), bf16));
 }
 #pragma GCC pop_options
 

@@ -129,7 +129,8 @@ class Block {
     for (int64_t panel = 0; panel < plan_.panels; ++panel) {
       const int64_t k0 = panel * kChainPanel, kc = std::min(kChainPanel, args_.k - k0);
       const bool scaled = fold_scales(args_, plan_.fold, k0, kc, scales_);
-      pack_strips({args_.b, plan_.fold != Fold::kNone, nullptr, n0_, n_, k0, kc}, kernel_.nr, b_, kernel_.transpose16);
+      pack_strips({args_.b, plan_.fold != Fold::kNone, nullptr, n0_, n_, k0, kc}, kernel_.nr, b_, kernel_.transpose16,
+                  kernel_.halves16);
       for (int64_t group = 0; group < m_; group += kGroupRows) {
         const int64_t end = std::min(group + kGroupRows, m_);
         const float* a = a_;

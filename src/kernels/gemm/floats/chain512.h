@@ -22,6 +22,9 @@ namespace bitgrad::kernels::gemm_detail {
 
 inline constexpr int64_t kChainPanel = 512;
 
+// The same as Transpose, of fp16 or bf16 rows, which become fp32.
+using TransposeHalves = void (*)(const uint16_t* const* rows, bool bf16, int64_t kc, int64_t width, float* out);
+
 // The only ISA-specific part. mr and nr must be widths that chain512_pack.cpp lists.
 struct ChainKernel {
   int64_t mr, nr;
@@ -29,7 +32,8 @@ struct ChainKernel {
   // [kc][mr] and b: [kc][nr], both complete.
   void (*run)(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b, float* c, int64_t ldc, bool add);
   double ns_per_mac;
-  Transpose transpose16;  // for 16 rows; may be nullptr
+  Transpose transpose16;               // for 16 rows; may be nullptr
+  TransposeHalves halves16 = nullptr;  // the same
 };
 
 bool chain512_supports(const GemmArgs& args);
@@ -48,7 +52,8 @@ struct StripBlock {
 
 // out[(f / width) * kc * width + k * width + f % width] for f in [0, nf), zero-padded to a multiple of width. width:
 // one of the list in chain512_pack.cpp. transpose16: a faster routine for multiples of 16.
-void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose transpose16 = nullptr);
+void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose transpose16 = nullptr,
+                 TransposeHalves halves16 = nullptr);
 // Estimated nanoseconds per expanded element.
 double pack_ns_per_element(const GemmOperand& x);
 

@@ -8,8 +8,53 @@
 
 namespace bitgrad::kernels::gemm_detail {
 
-// Quarters of four rows are combined into one vector as they are loaded, which leaves eight in-lane shuffles per 64
-// values.
+namespace {
+
+// The transpose of t[j], four values each of rows j, j + 4, j + 8 and j + 12, in eight in-lane shuffles.
+[[gnu::always_inline]] inline void store_transposed(const __m512* t, int64_t width, float* out) {
+  const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+                ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
+                cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+                cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+  _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
+  _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+  _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
+  _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
+}
+
+// 16 values from 16-bit floats.
+[[gnu::always_inline]] inline __m512 widened(__m256i in, bool bf16) {
+  return bf16 ? _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(in), 16)) : _mm512_cvtph_ps(in);
+}
+
+// Four 16-bit floats of each of two rows.
+[[gnu::always_inline]] inline __m128i pair(const uint16_t* low, const uint16_t* high) {
+  return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
+                            _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
+}
+
+void transpose_halves16_avx512(const uint16_t* const* rows, bool bf16, int64_t kc, int64_t width, float* out) {
+  int64_t k = 0;
+  for (; k + 4 <= kc; k += 4, out += 4 * width) {
+    __m512 t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j)
+      t[j] = widened(_mm256_inserti128_si256(_mm256_castsi128_si256(pair(rows[j] + k, rows[j + 4] + k)),
+                                             pair(rows[j + 8] + k, rows[j + 12] + k), 1),
+                     bf16);
+    store_transposed(t, width, out);
+  }
+  for (; k < kc; ++k, out += width) {
+    uint16_t column[16];
+    for (int i = 0; i < 16; ++i) column[i] = rows[i][k];
+    _mm512_storeu_ps(out, widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(column)), bf16));
+  }
+  _mm256_zeroupper();
+}
+
+}  // namespace
+
+// Quarters of four rows are combined into one vector as they are loaded.
 void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, float* out) {
   int64_t k = 0;
   for (; k + 4 <= kc; k += 4, out += 4 * width) {
@@ -21,14 +66,7 @@ void transpose16_avx512(const float* const* rows, int64_t kc, int64_t width, flo
       t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 8] + k), 2);
       t[j] = _mm512_insertf32x4(t[j], _mm_loadu_ps(rows[j + 12] + k), 3);
     }
-    const __m512d ab = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
-                  ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])),
-                  cd = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
-                  cd_high = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
-    _mm512_storeu_ps(out, _mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)));
-    _mm512_storeu_ps(out + width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
-    _mm512_storeu_ps(out + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(ab_high, cd_high)));
-    _mm512_storeu_ps(out + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(ab_high, cd_high)));
+    store_transposed(t, width, out);
   }
   for (; k < kc; ++k, out += width)
     for (int i = 0; i < 16; ++i) out[i] = rows[i][k];
@@ -95,7 +133,8 @@ void tile(int64_t kc, int64_t rows, int64_t cols, const float* a, const float* b
 
 #pragma GCC pop_options
 
-constexpr gemm_detail::ChainKernel kKernel{kMr, kNr, tile, 1.0 / 95, gemm_detail::transpose16_avx512};
+constexpr gemm_detail::ChainKernel kKernel{
+    kMr, kNr, tile, 1.0 / 95, gemm_detail::transpose16_avx512, gemm_detail::transpose_halves16_avx512};
 
 }  // namespace
 

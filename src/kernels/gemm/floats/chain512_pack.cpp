@@ -16,9 +16,10 @@ typedef float Float4 __attribute__((vector_size(16), aligned(4), may_alias));
 inline Float4 load4(const float* p) { return *reinterpret_cast<const Float4*>(p); }
 inline void store4(float* p, Float4 v) { *reinterpret_cast<Float4*>(p) = v; }
 
-// Whether the values can be read in place: plain fp32.
-bool in_place(const StripBlock& block) {
-  return block.x.dtype == dtypes::fp32 && block.k_scale == nullptr && (block.bare || block.x.scale.trivial());
+// Whether the values can be read in place: plain floats of one of these dtypes.
+template <typename... DTypes>
+bool in_place(const StripBlock& block, DTypes... dtypes) {
+  return ((block.x.dtype == dtypes) || ...) && block.k_scale == nullptr && (block.bare || block.x.scale.trivial());
 }
 
 // out[k * width + i] = rows[i][k], i < 4.
@@ -44,7 +45,7 @@ template <int64_t R>
 void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int64_t f, int64_t k, int64_t count,
                float* out) {
   static constexpr float kZeros[kPiece] = {};
-  const bool direct = in_place(block);
+  const bool direct = in_place(block, dtypes::fp32);
   float values[R][kPiece];
   for (int64_t j = 0; j < width; j += R) {
     const float* rows[R];
@@ -70,6 +71,20 @@ void pack_rows(const StripBlock& block, Transpose transpose, int64_t width, int6
   }
 }
 
+// The same for 16-bit floats without parameters, which are widened as they are transposed.
+void pack_halves(const StripBlock& block, TransposeHalves transpose, int64_t width, int64_t f, int64_t k, int64_t count,
+                 float* out) {
+  static constexpr uint16_t kZeros[kPiece] = {};
+  for (int64_t j = 0; j < width; j += 16) {
+    const uint16_t* rows[16];
+    for (int64_t i = 0; i < 16; ++i)
+      rows[i] = f + j + i < block.nf
+                    ? reinterpret_cast<const uint16_t*>(stored_row(block.x, block.f0 + f + j + i)) + block.k0 + k
+                    : kZeros;
+    transpose(rows, block.x.dtype == dtypes::bf16, count, width, out + j);
+  }
+}
+
 // Prefetches the lines of codes that strip f reads: many short runs, which the hardware does not predict.
 void prefetch_strip(const StripBlock& block, int64_t width, int64_t f) {
   constexpr int64_t kLine = 64;
@@ -82,14 +97,21 @@ void prefetch_strip(const StripBlock& block, int64_t width, int64_t f) {
 }
 
 // For storage as [free, k].
-void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpose transpose16) {
+void pack_free_major(const StripBlock& block, int64_t width, float* out, Transpose transpose16,
+                     TransposeHalves halves16) {
+  const bool halves = halves16 != nullptr && width % 16 == 0 && in_place(block, dtypes::fp16, dtypes::bf16);
   const bool by_16 = transpose16 != nullptr && width % 16 == 0;
   const auto pack = by_16 ? pack_rows<16> : pack_rows<4>;
   const Transpose transpose = by_16 ? transpose16 : transpose4;
   for (int64_t f = 0; f < block.nf; f += width, out += width * block.kc) {
     prefetch_strip(block, width, f + width);
-    for (int64_t k = 0; k < block.kc; k += kPiece)
-      pack(block, transpose, width, f, k, std::min(kPiece, block.kc - k), out + k * width);
+    for (int64_t k = 0; k < block.kc; k += kPiece) {
+      const int64_t count = std::min(kPiece, block.kc - k);
+      if (halves)
+        pack_halves(block, halves16, width, f, k, count, out + k * width);
+      else
+        pack(block, transpose, width, f, k, count, out + k * width);
+    }
   }
 }
 
@@ -119,7 +141,7 @@ void copy_to_strips(const float* row, int64_t count, int64_t kc, float* out) {
 template <int64_t W>
 void pack_k_major(const StripBlock& block, float* out) {
   constexpr int64_t kWhole = 1536 / W * W;  // values read at a time: whole strips
-  const bool direct = in_place(block);
+  const bool direct = in_place(block, dtypes::fp32);
   float values[kWhole];
   for (int64_t f = 0; f < block.nf; f += kWhole) {
     const int64_t count = std::min(kWhole, block.nf - f);
@@ -147,8 +169,8 @@ constexpr KMajorPacker kKMajorPackers[] = {{4, pack_k_major<4>},   {6, pack_k_ma
 
 }  // namespace
 
-void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose transpose16) {
-  if (!block.x.k_major) return pack_free_major(block, width, out, transpose16);
+void pack_strips(const StripBlock& block, int64_t width, float* out, Transpose transpose16, TransposeHalves halves16) {
+  if (!block.x.k_major) return pack_free_major(block, width, out, transpose16, halves16);
   for (const KMajorPacker& packer : kKMajorPackers)
     if (packer.width == width) return packer.pack(block, out);
   fail_with(ErrorCode::kBug, "pack_strips", "no packer for strips of width ", width, '.');
