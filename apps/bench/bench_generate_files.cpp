@@ -55,7 +55,11 @@ int64_t weight_bytes(Learner& learner, int64_t vocabulary) {
   for (Parameter* parameter : learner.model().parameters()) {
     const Tensor& value = parameter->value();
     if (has_row_an_id(value, vocabulary) && tables-- > 1) continue;
-    bytes += value.rows() * row_bytes_file(value.dtype(), value.cols());
+    DType held = value.dtype();  // floats that are held in 16 bits are attached in these
+    if (!value.present())
+      for (const Tensor& t : value.attached_layouts())
+        if (t.dtype() == dtypes::fp16 || t.dtype() == dtypes::bf16) held = t.dtype();
+    bytes += value.rows() * row_bytes_file(held, value.cols());
     if (!value.quant() || !value.quant()->scale) continue;
     const Granularity& scales = value.quant()->granularity;
     const int64_t group = scales.kind == Granularity::kGroup ? scales.group : value.cols();
@@ -85,13 +89,15 @@ std::pair<int64_t, int64_t> keys_seen(Module& model, const GenerateOptions& o) {
 }
 
 // Bytes of keys and values that a token reads on the average of the measured ones. Layers have heads of one width. A
-// cache of one row has memory for 64 (kv_cache.h).
+// cache of one row has memory for a block of 64, or if it is int8 for at most those of the context (kv_cache.h).
 int64_t cache_bytes(Learner& learner, const GenerateOptions& o) {
   Generator generator(learner, GeneratorSpec{.kv = o.kv});
   const int32_t id = 0;
   generator.feed({&id, 1});
   const auto [keys, layers] = keys_seen(learner.model(), o);
-  return layers == 0 ? 0 : generator.cache_bytes() / 64 / layers * keys / o.tokens;
+  constexpr int64_t kBlock = 64;
+  const int64_t rows = o.kv == KvKind::kInt8 ? std::min(kBlock, generator.context()) : kBlock;
+  return layers == 0 ? 0 : generator.cache_bytes() / rows / layers * keys / o.tokens;
 }
 
 class Ours {

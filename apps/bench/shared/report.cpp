@@ -11,6 +11,7 @@
 #include "bitgrad/base/cpu.h"
 #include "bitgrad/base/error.h"
 #include "bitgrad/base/file.h"
+#include "bitgrad/base/text.h"
 
 namespace bitgrad::bench {
 
@@ -74,11 +75,14 @@ bool compare(const Ratios& now, const Ratios& before, const CompareRule& rule, b
               << (loss ? "  LOST" : "") << '\n';
   }
   for (const auto& [key, was] : before)
-    if (all && find_ratio(now, key) == nullptr) {
-      ++lost;
-      std::cout << "  " << key << ": recorded, but missing now  LOST\n";
+    if (find_ratio(now, key) == nullptr) {
+      lost += all;
+      std::cout << "  " << key << ": recorded, but missing now" << (all ? "  LOST\n" : "\n");
     }
   std::cout << compared << " results compared, " << lost << " lost\n";
+  if (compared == 0)
+    std::cout << "nothing was compared: the old report has " << before.size() << " results with " << rule.ratio
+              << ", this one " << now.size() << ", and none of them has the same " << joined(rule.key, " and ") << '\n';
   return compared > 0 && lost == 0;
 }
 
