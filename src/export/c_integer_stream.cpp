@@ -147,8 +147,8 @@ std::string described_rings(const Graph& graph, const Plan& plan, int64_t arena_
                   graph[plan.steps[index_of(plan, step) + 1].node].layer);
   }
   if (out.empty())
-    return concat("nothing: with rows of no value between two layers does the file need less than ", arena_without,
-                  " bytes of values. It is that without --stream");
+    return concat("nothing: no value between a convolution and its only reader, a convolution or a pool, makes the ",
+                  arena_without, " bytes of values fewer when rows of it are kept. The file is that without --stream");
   return concat(out, "; values: ", plan.arena, " bytes, without --stream ", arena_without);
 }
 

@@ -107,6 +107,10 @@ TEST_CASE("The commands of the guide to networks of integers run as printed") {
   }
   CHECK(contains(cli({"export", model, "-o", guide.temp.file("m.tflite"), "--float-io"}).err,
                  "--float-io: format tflite has no use for it. It is an option of c: leave it out"));
+  CHECK(contains(cli({"export", model, "-o", guide.temp.file("m.tflite"), "--stream"}).err,
+                 "--stream: format tflite has no use for it. It is an option of c: leave it out"));
+  const ProcessResult rows = cli({"export", model, "-o", guide.temp.file("m.c"), "--force", "--stream"});
+  CHECK(contains(rows.out, "rows: nothing: "));  // it has no convolution
   const ProcessResult written = cli({"export", model, "-o", guide.temp.file("m.tflite")});
   INFO(written.err);
   if (contains(written.err, "this build has no FlatBuffers")) {
@@ -261,6 +265,7 @@ TEST_CASE("The commands of the guides to other programs run as printed") {
   refused({guide.temp.file("m.onnx"), "--form", "int"}, "expected integer or qdq");
   refused({guide.temp.file("m.onnx"), "--check", "--dry-run"}, "Choose one");
   refused({guide.temp.file("m.c"), "--float-io"}, "inputs and outputs of this model are floats");
+  refused({guide.temp.file("m.c"), "--stream"}, "--stream: rows of values are kept in C of networks of integers alone");
   refused({guide.temp.file("m.c"), "--softmax"}, "this model computes in floats; it is for networks of integers");
   refused({guide.temp.file("m.onnx"), "--softmax"}, "format onnx has no use for it. It is an option of c tflite");
   refused({guide.temp.file("m.npz"), "--with-normalization"},

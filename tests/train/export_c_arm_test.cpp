@@ -97,8 +97,8 @@ void write_start(const TempDir& temp, const std::string& inputs, const std::stri
   std::ofstream(temp.file("link.ld")) << kLinkerScript;
 }
 
-void write_program(const TempDir& temp, const inference::Graph& graph) {
-  (void)c_integer::write_c(graph, temp.file("net.c"), {}, {});
+void write_program(const TempDir& temp, const inference::Graph& graph, const ExportSpec& spec = {}) {
+  (void)c_integer::write_c(graph, temp.file("net.c"), spec, {});
   IntegerNet draws(Shape{1}, OutputRounding::kDouble, 11);
   IntegerReference reference(graph);
   std::vector<Codes> inputs, outputs;
@@ -194,6 +194,13 @@ TEST_CASE("ResNet-8 of int8 codes runs on Cortex-M3 and M4") {
   check_on({"Cortex-M3", "cortex-m3", "mps2-an385", {}, 36'000'000}, temp, {85'000, 34'100});
   check_on({"Cortex-M4", "cortex-m4", "mps2-an386", {}, 28'000'000}, temp, {85'000, 35'300});
   check_on({"Cortex-M4, plain C", "cortex-m4", "mps2-an386", {"-DNET_PLAIN"}, 36'000'000}, temp, {85'000, 34'100});
+}
+
+TEST_CASE("ResNet-8 that keeps rows in rings needs 28,500 bytes on Cortex-M4") {
+  if (!has_tools()) return;
+  const TempDir temp;
+  write_program(temp, small_resnet(OutputRounding::kDouble, dtypes::int8, 32, 16), {.stream = true});
+  check_on({"Cortex-M4", "cortex-m4", "mps2-an386", {}, 28'500'000}, temp, {85'000, 28'500});
 }
 
 TEST_CASE("ResNet-8 of 4-bit weights holds two of them in a byte") {

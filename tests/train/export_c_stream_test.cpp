@@ -61,8 +61,8 @@ inference::Graph drawn_chain(uint64_t seed) {
 
 std::vector<NamedGraph> nets() {
   std::vector<NamedGraph> out = integer_nets(OutputRounding::kDouble);
-  out.push_back({"DS-CNN", ds_cnn(OutputRounding::kDouble)});
-  for (uint64_t seed = 1; seed <= 24; ++seed) out.push_back({"drawn " + std::to_string(seed), drawn_chain(seed)});
+  out.erase(out.begin() + 10, out.end());  // int8 and int4
+  for (const uint64_t seed : {2, 4, 9, 16, 22, 25, 31, 37}) out.push_back({concat("drawn ", seed), drawn_chain(seed)});
   return out;
 }
 

@@ -55,8 +55,8 @@ void visit_export_options(V&& v, S& s) {
   v("--softmax", s.softmax,
     "c, tflite, networks of integers: outputs are codes of probabilities, the softmax of each row");
   v("--stream", s.stream,
-    "c, networks of integers: less RAM, and the same codes: between two convolutions only the rows that the later one "
-    "reads are kept, in a ring");
+    "c, networks of integers: less RAM, and equal codes: of a value between a convolution and the next one, or a pool, "
+    "the file keeps only the rows that this one reads");
   v("--dequantize", s.dequantize, "safetensors, npz: write fp32 values instead of codes and scales");
   v("--family", s.family,
     "gpt2, llama, qwen2, qwen3, gemma3, gemma2, granite, smollm3, mistral, olmo2 or bitnet; default: inferred from the "
