@@ -14,7 +14,6 @@
 #include "nn/integer_steps.h"
 #include "nn/map/integer_codes.h"
 #include "ops/common.h"
-#include "ops/pool.h"
 
 namespace bitgrad::inference {
 namespace {
@@ -171,18 +170,30 @@ void add_rows(const IntegerAdd& op, const Tensor& a, const Tensor& b, const Tens
 }
 
 void averages(const IntegerAvgPool& op, const Tensor& x, const Tensor& y) {
-  PoolOptions options = op.options;
-  if (op.whole_image) options = {{x.shape()[1], x.shape()[2]}, {1, 1}, {}};
-  const maps::pools::Windows windows = pool_windows("integer", x.shape(), options, /*device_run=*/4);
-  const maps::AveragedCodes map{windows, static_cast<int32_t>(op.lo), static_cast<int32_t>(op.hi),
-                                rows_of<const int8_t>(x), rows_of<int8_t>(y)};
-  if (!current_device().is_cpu()) return run_map(map, y.rows() * windows.runs());
+  const PoolOptions& o = op.options;
+  kernels::WindowGeometry g;
+  g.h = g.kh = x.shape()[1];
+  g.w = g.kw = x.shape()[2];
+  g.oh = g.ow = 1;
+  if (!op.whole_image) {
+    g.oh = y.shape()[1];
+    g.ow = y.shape()[2];
+    g.kh = o.size[0];
+    g.kw = o.size[1];
+    g.stride_y = o.stride[0];
+    g.stride_x = o.stride[1];
+    g.top = o.padding[0];
+    g.left = o.padding[1];
+  }
+  const maps::AveragedCodes map{runs_of(y.cols()),           g,
+                                static_cast<int32_t>(op.lo), static_cast<int32_t>(op.hi),
+                                rows_of<const int8_t>(x),    rows_of<int8_t>(y)};
+  if (!current_device().is_cpu()) return run_rows(map, y.rows());
   for_rows(y, [&](int64_t i) {
-    const maps::pools::Window w = windows.window(i);
-    const auto count = static_cast<int32_t>((w.y1 - w.y0) * (w.x1 - w.x0));
-    std::vector<int32_t> sums(static_cast<size_t>(windows.c));
-    windows.each(w, [&](int64_t from, int64_t) { codes::add_to_sums(windows.c, map.x.row(from), sums.data()); });
-    for (int64_t j = 0; j < windows.c; ++j)
+    std::vector<int32_t> sums(static_cast<size_t>(y.cols()));
+    const int32_t count =
+        map.each(i, [&](int64_t pixel) { codes::add_to_sums(y.cols(), map.x.row(pixel), sums.data()); });
+    for (int64_t j = 0; j < y.cols(); ++j)
       map.y.row(i)[j] = static_cast<int8_t>(code_of(op, sums[static_cast<size_t>(j)], count));
   });
 }

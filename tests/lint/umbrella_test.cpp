@@ -23,6 +23,7 @@ const std::map<std::string, std::string> kLeftOut = {
     {"bitgrad/config/plugin.h", "names the commit, which would recompile every program"},
     {"bitgrad/nn/inference.h", "what exports read of a model"},
     {"bitgrad/nn/integer_graph.h", "what exports and evaluation read of a model of integers"},
+    {"bitgrad/nn/integer_ops.h", "codes of single elements, which kernels of devices read"},
     {"bitgrad/ops/product.h", "how layers plan their products; programs call Quantizable::plan_linear"},
 };
 // Structs of its headers that are not filled by programs, and why.

@@ -6,8 +6,8 @@
 
 #include "bitgrad/nn/integer_ops.h"
 #include "kernels/codes.h"
+#include "kernels/conv.h"
 #include "nn/map/list.h"
-#include "ops/map/pool.h"
 
 namespace bitgrad::maps {
 namespace codes {
@@ -90,21 +90,30 @@ struct JoinedCodes {
 struct AddedCodes : JoinedCodes<inference::IntegerAdd> {};
 struct MultipliedCodes : JoinedCodes<inference::IntegerMultiply> {};
 
-// Means of windows.
+// Means of windows. `runs` are of channels.
 struct AveragedCodes {
-  pools::Windows windows;
+  codes::Runs runs;
+  kernels::WindowGeometry g;
   int32_t lo, hi;
   codes::Rows<const int8_t> x;
   codes::Rows<int8_t> y;
+  // Calls f(pixel of x) for the pixels inside of window r; returns how many they are.
+  template <typename F>
+  BITGRAD_HD int32_t each(int64_t r, const F& f) const {
+    const int64_t image = r / (g.oh * g.ow), top = r / g.ow % g.oh * g.stride_y - g.top,
+                  left = r % g.ow * g.stride_x - g.left;
+    int32_t count = 0;
+    for (int64_t py = top > 0 ? top : 0; py < top + g.kh && py < g.h; ++py)
+      for (int64_t px = left > 0 ? left : 0; px < left + g.kw && px < g.w; ++px, ++count)
+        f((image * g.h + py) * g.w + px);
+    return count;
+  }
   BITGRAD_HD void operator()(int64_t i) const {
-    const int64_t pixel = i / windows.runs(), begin = windows.first(i), end = begin + windows.count(begin);
-    const pools::Window w = windows.window(pixel);
-    const auto count = static_cast<int32_t>((w.y1 - w.y0) * (w.x1 - w.x0));
-    for (int64_t c = begin; c < end; ++c) {
+    runs.write(i, y, [&](int64_t r, int64_t c) {
       int32_t sum = 0;
-      windows.each(w, [&](int64_t from, int64_t) { sum += x.row(from)[c]; });
-      y.row(pixel)[c] = static_cast<int8_t>(inference::mean_code(sum, count, lo, hi));
-    }
+      const int32_t count = each(r, [&](int64_t pixel) { sum += x.row(pixel)[c]; });
+      return inference::mean_code(sum, count, lo, hi);
+    });
   }
 };
 
