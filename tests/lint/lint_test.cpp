@@ -164,6 +164,7 @@ const std::map<std::string, std::string> kShared = {
     {"config/", "specs, choices and lengths of a configuration, of which runs are made"},
     {"interop/", "codes and names in files of other programs"},
     {"run/", "model.init_from for the learners of the C interface; warnings for `bitgrad check`"},
+    {"tensor/narrow.h", "floats of 16 bits, which files, parameters and products hold where fp32 is not needed"},
     {"train/", "the state of a learner, which files store and runs drive"},
 };
 

@@ -130,7 +130,7 @@ TEST_CASE("floats of 16 bits of a GGUF file are held so, and give the scores of 
     }
 }
 
-TEST_CASE("weights that take new values after they were held in 16 bits have those", "[cpu]") {
+TEST_CASE("weights that are restored after they were held in 16 bits have the new values", "[cpu]") {
   TempDir temp;
   write_decoder(temp.file("m.gguf"), kTied, kInt4Rule, GgufType::kF16);
   save_imported(import_gguf(temp.file("m.gguf")), temp.file("m"));
