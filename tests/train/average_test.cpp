@@ -131,6 +131,18 @@ TEST_CASE("the average is evaluated beside the model, and average.safetensors is
     CHECK(std::fabs(told.at("average").at("loss").get<double>() - average.loss) < 1e-4 * average.loss);
     CHECK(std::fabs(told.at("loss").get<double>() - last.loss) < 1e-4 * last.loss);
     CHECK(average.loss != last.loss);
+    // Its codes are those of the averaged masters.
+    const auto model = load_evaluator(config, *open_dataset(config, *config.data.test), path + "/average.safetensors");
+    for (const Parameter* p : model->model().parameters()) {
+      if (!p->low_bit()) continue;
+      const std::vector<float> masters = floats(path + "/last.safetensors", p->path() + ".average");
+      const Tensor x =
+          Tensor::from_elements(p->value().shape(), dtypes::fp32, std::vector<double>(masters.begin(), masters.end()));
+      const Tensor expected = quantize_dynamic(*p->spec().quant, x);
+      INFO(p->path());
+      CHECK(p->value().elements() == expected.elements());
+      CHECK(p->value().quant()->scale->elements() == expected.quant()->scale->elements());
+    }
   }
 }
 
