@@ -62,7 +62,7 @@ inference::Graph drawn_chain(uint64_t seed) {
 std::vector<NamedGraph> nets() {
   std::vector<NamedGraph> out = integer_nets(OutputRounding::kDouble);
   out.erase(out.begin() + 10, out.end());  // int8 and int4
-  for (const uint64_t seed : {2, 4, 9, 16, 22, 25, 31, 37}) out.push_back({concat("drawn ", seed), drawn_chain(seed)});
+  for (const uint64_t seed : {4, 9, 16, 22, 25, 31, 38}) out.push_back({concat("drawn ", seed), drawn_chain(seed)});
   return out;
 }
 
@@ -121,12 +121,13 @@ TEST_CASE("C of networks of integers with rings gives the codes of the definitio
   CHECK(in_place);
   CHECK(ahead);
   for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"-fsanitize=undefined", "-fno-sanitize-recover"}, {"-D__ARM_FEATURE_SIMD32=1"}}) {
+       {std::vector<std::string>{"-O0", "-fsanitize=undefined", "-fno-sanitize-recover"},
+        {"-O1", "-D__ARM_FEATURE_SIMD32=1"}}) {
     const std::string library = temp.file("nets" + flags.back() + ".so");
-    std::vector<std::string> command{"gcc",       "-std=c99", "-O1",   "-Wall", "-Wextra", "-Werror",
-                                     "-pedantic", "-shared",  "-fPIC", "-o",    library,   "-I" + temp.file("")};
+    std::vector<std::string> command{"gcc",     "-std=c99", "-Wall", "-Wextra", "-Werror",           "-pedantic",
+                                     "-shared", "-fPIC",    "-o",    library,   "-I" + temp.file("")};
     command.insert(command.end(), flags.begin(), flags.end());
-    const size_t step = flags.size() == 1 ? 3 : 1;  // a third of them with the instructions of Arm
+    const size_t step = flags.size() == 2 ? 3 : 1;  // a third of them with the instructions of Arm
     for (size_t i = 0; i < with_rings.size(); i += step) command.push_back(temp.file("net" + std::to_string(i) + ".c"));
     const ProcessResult compiled = run_program(command);
     INFO(compiled.err.substr(0, 3000));
