@@ -203,6 +203,7 @@ void IntegerFile::finish(std::vector<float>& y, int64_t width) const {
   if (!softmax) return;
   const FixedSoftmax form = fixed_softmax(static_cast<double>(logits().scale));
   std::vector<int8_t> codes;
+  codes.reserve(y.size());
   for (const float each : y) codes.push_back(static_cast<int8_t>(std::lround(each / logits().scale) + logits().zero));
   for (int64_t row = 0; row < std::ssize(codes); row += width)
     softmax_codes(form, codes.data() + row, width, codes.data() + row);

@@ -56,7 +56,7 @@ Tensor Restorer::floats(const std::string& name, const Shape& shape, MemoryKind 
   DType dtype = dtypes::fp32;
   for (const DType narrow : {dtypes::bf16, dtypes::fp16})
     if (file_->contains(name) && file_->entry(name).dtype == file_dtype(narrow)) dtype = narrow;
-  const Tensor t = plain(name, dtype, shape, kind);
+  Tensor t = plain(name, dtype, shape, kind);
   if (dtype == dtypes::fp32 || as_stored) return t;
   return detail::widened_on_demand(t).canonical_rows(0, t.rows(), kind).reshape(shape);
 }

@@ -139,7 +139,7 @@ Tensor HuggingFaceFiles::stored_floats(const std::string& name) const {
   if (e.dtype != "F16" && e.dtype != "BF16") return floats(name);
   const uint8_t* const bytes = file_of(name).data(name);
   const DType dtype = e.dtype == "F16" ? dtypes::fp16 : dtypes::bf16;
-  const Tensor t = Tensor::empty(Shape(e.shape), dtype, MemoryKind::kBuffer, Device::cpu());
+  Tensor t = Tensor::empty(Shape(e.shape), dtype, MemoryKind::kBuffer, Device::cpu());
   for (int64_t i = 0; i < t.numel(); ++i) number(e, bytes, i);
   std::memcpy(t.data(), bytes, static_cast<size_t>(t.bytes()));
   return t;

@@ -76,7 +76,7 @@ void table_rows(const std::array<int8_t, 256>& table, const Tensor& x, const Ten
 template <typename F>
 std::array<int8_t, 256> table_of(F&& f) {
   std::array<int8_t, 256> table{};
-  for (int32_t code = -128; code < 128; ++code) table[static_cast<size_t>(code + 128)] = static_cast<int8_t>(f(code));
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int8_t>(f(static_cast<int32_t>(i) - 128));
   return table;
 }
 

@@ -58,7 +58,8 @@ FixedSoftmax fixed_softmax(double scale) {
 
 void softmax_codes(const FixedSoftmax& form, const int8_t* x, int64_t n, int8_t* y) {
   require(n >= 1 && n <= kMostSoftmaxCodes, "softmax", "got ", n, " codes, expected 1 to ", kMostSoftmaxCodes);
-  const int32_t largest = *std::max_element(x, x + n);
+  int32_t largest = -128;
+  for (int64_t i = 0; i < n; ++i) largest = std::max<int32_t>(largest, x[i]);
   int32_t sum = 0;  // Q12.19
   for (int64_t i = 0; i < n; ++i)
     if (x[i] - largest >= form.least) sum += down(exponential_of(form, x[i] - largest), 12);

@@ -20,7 +20,7 @@ inline float value_of(const ChainPanelTile& t, int64_t at, int code) {
 void panel_tile(int rows, int bits, const ChainPanelTile& t) {
   const int fields = vnni_fields(bits), width = 8 / fields, mask = (1 << width) - 1;
   fma_loops([=, &t]() BITGRAD_FMA_LOOPS {
-    for (int r = 0; r < rows; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
       for (int64_t j = 0; j < t.panels * kPanelRows; ++j) {
         const uint8_t* b = t.b + j / kPanelRows * 64 + j % kPanelRows * 4;
         float sum = 0, chain = 0;
