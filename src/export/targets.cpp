@@ -241,8 +241,11 @@ inference::CodeScale output_scale(const inference::Graph& graph, const ExportSpe
   const inference::Node& last = graph[graph[graph.output()].inputs[0]];
   if (!spec.softmax) return inference::code_scale(last);
   const int64_t n = last.form.features();
-  require(n <= kMostSoftmaxCodes, last.layer, "--softmax: got ", n, " outputs, expected at most ", kMostSoftmaxCodes,
-          ", as many as its sums hold. Leave it out: the largest code is that of the most probable class");
+  require(n >= 2 && n <= kMostSoftmaxCodes, last.layer, "--softmax: got ", n, " outputs a row, expected 2 to ",
+          kMostSoftmaxCodes, ", as many as its sums hold. Leave it out: the largest code is that of the class");
+  const float scale = inference::code_scale(last).scale;
+  require(scale > 0x1p-26f && scale < 16, last.layer, "--softmax: got outputs of scale ", scale,
+          " per code, expected more than 2^-26 and below 16. Leave it out");
   return {kSoftmaxScale, kSoftmaxZero};
 }
 

@@ -12,6 +12,7 @@
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/prepare.h"
 #include "nn/activation_quantizer.h"
+#include "tensor/narrow.h"
 
 namespace bitgrad {
 
@@ -57,10 +58,16 @@ std::string range_of(const Parameter& weight) {
   return out.str();
 }
 
+// What the values of weights that are floats are held in.
+DType float_dtype(const Parameter& weight) {
+  const Tensor narrow = weight.value().defined() ? detail::narrow_of(weight.value()) : Tensor();
+  return narrow.defined() ? narrow.dtype() : weight.spec().dtype();
+}
+
 // E.g. "int4 symmetric group(32)", "fp32", "bint1 binary tensor (off)".
 std::string weight_text(const Quantizable& slot) {
   const Parameter& weight = slot.weight();
-  std::string text = weight.low_bit() ? describe(*weight.spec().quant) : "fp32";
+  std::string text = weight.low_bit() ? describe(*weight.spec().quant) : concat(float_dtype(weight));
   if (!slot.on() && slot.quant().weight) text += " (off)";
   if (slot.on() && slot.mode().quantization == QuantSwitch::kFrozen && weight.low_bit()) text += " (frozen)";
   if (slot.adapter() != nullptr) text += concat(" + rank ", slot.adapter()->adapter_spec().rank);
@@ -75,14 +82,14 @@ std::string input_text(const Quantizable& slot) {
 // Bytes of codes and scales, or of float values, as in a file.
 int64_t file_bytes(const Parameter& weight) {
   const auto& quant = weight.value().quant();
-  return weight.shape().rows() * row_bytes_file(weight.spec().dtype(), weight.shape().cols()) +
+  return weight.shape().rows() * row_bytes_file(float_dtype(weight), weight.shape().cols()) +
          (quant ? quant->bytes() : 0);
 }
 
 int64_t memory_bytes(const Parameter& weight) {
   const Tensor& value = weight.value();
   if (!value.defined()) return 0;
-  int64_t bytes = value.bytes() + (value.quant() ? value.quant()->bytes() : 0);
+  int64_t bytes = (value.present() ? value.bytes() : 0) + (value.quant() ? value.quant()->bytes() : 0);
   for (const Tensor& derived : value.attached_layouts()) bytes += derived.bytes();
   if (weight.low_bit() && weight.has_master()) bytes += weight.master().bytes();
   return bytes;

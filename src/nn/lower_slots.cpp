@@ -21,6 +21,7 @@ std::vector<int32_t> ints_of(const Tensor& t) {
 // Fills in the constants of the code rule, as the kernel reads them.
 void fill_rule(inference::Quantize& q, const Quantizer& quantizer, const std::shared_ptr<const QuantParams>& params,
                int64_t features) {
+  const DeviceGuard host(Device::cpu());  // as params
   const CodeRange range = quantizer.code_range(q.spec);
   q.rule = range.rule;
   q.lo = range.lo;

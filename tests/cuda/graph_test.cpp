@@ -141,6 +141,20 @@ TEST_CASE("A network of integers is recorded until its ranges are fixed, and has
   CHECK(scores(recorded.learner()) == before);
 }
 
+TEST_CASE("A network of integers whose inputs have real offsets is refused on a device in the words of the CPU") {
+  const KeepModes keep;
+  const auto refused = [](const char* kind) {
+    const Keys offsets = {
+        "quant.rules=[{layers: \"*\", compute: integer, weights: {dtype: int8, scheme: absmax}, "
+        "activations: {dtype: int8, scheme: minmax_offset, granularity: tensor, "
+        "observer: {name: moving_average}}}]",
+        "model.layers.3={relu: {}}"};
+    return error_of([&] { run_all(small_config(keys(kind, false, offsets), kNet)); });
+  };
+  CHECK(contains(refused("cpu"), "real offsets"));
+  CHECK(refused("cuda") == refused("cpu"));
+}
+
 TEST_CASE("A run goes on in a later phase, whose learned parts are not those of the phase before") {
   const KeepModes keep;
   TempDir temp;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "export/c_integer.h"
+#include "export/targets.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/integer_c.h"
@@ -247,4 +248,19 @@ TEST_CASE("C of networks of integers reads floats and bytes, and writes floats a
     each.value_of_byte.empty() ? check_floats(handle, each) : check_bytes(handle, each);
   }
   ::dlclose(handle);
+}
+
+TEST_CASE("A softmax names the layer of outputs that it cannot make probabilities of") {
+  int refused = 0;
+  for (const NamedGraph& net : integer_nets(OutputRounding::kDouble)) {
+    const inference::Node& last = net.graph[net.graph[net.graph.output()].inputs[0]];
+    const float scale = inference::code_scale(last).scale;
+    if (scale > 0x1p-26f && scale < 16) continue;
+    INFO(net.name);
+    ++refused;
+    const std::string text = error_of([&] { (void)output_scale(net.graph, {.softmax = true}); });
+    CHECK(contains(text, "--softmax: got outputs of scale "));
+    CHECK(contains(text, "[" + last.layer + "]"));
+  }
+  CHECK(refused > 0);
 }
