@@ -68,7 +68,8 @@ class Slots {
     require(wrong_.empty(), kSaved, "inputs ", enum_name(inputs_), ": got weights that do not fit:", wrong_,
             "\nUse inputs int8, one scale for each token, or float.");
     require(rounded_ || !wanted, kSaved, "inputs ", enum_name(inputs_),
-            ": got no weights of integer codes, expected some: inputs of weights that are floats are not rounded. Quantize the "
+            ": got no weights of integer codes, expected some: inputs of weights that are floats are not rounded. "
+            "Quantize the "
             "model, or use inputs float.");
     return std::move(layers_);
   }

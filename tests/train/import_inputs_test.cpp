@@ -265,9 +265,10 @@ TEST_CASE("inputs that cannot be rounded are errors, and nothing is written") {
   write_coded(temp.file("m.gguf"), "llama", kLlamaKeys, "", {GgufType::kF32, dtypes::fp32}, {});
   ImportedModel read = import_gguf(temp.file("m.gguf"));
   for (const ImportInputs inputs : {ImportInputs::kInt8, ImportInputs::kInt8Block})
-    CHECK(contains(error_of([&] { save_imported(read, temp.file("m"), inputs); }),
-                   concat("inputs ", enum_name(inputs),
-                          ": got no weights of integer codes, expected some: inputs of weights that are floats are not rounded")));
+    CHECK(contains(
+        error_of([&] { save_imported(read, temp.file("m"), inputs); }),
+        concat("inputs ", enum_name(inputs),
+               ": got no weights of integer codes, expected some: inputs of weights that are floats are not rounded")));
   const auto with_codes = [&](const QuantSpec& spec) {
     for (auto& [name, tensor] : read.parameters)
       if (name == "layers.2.1.0.1.body.3.weight") {

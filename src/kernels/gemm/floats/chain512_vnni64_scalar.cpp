@@ -25,8 +25,9 @@ void panel_tile(int rows, int bits, const ChainPanelTile& t) {
         const uint8_t* b = t.b + j / kPanelRows * 64 + j % kPanelRows * 4;
         float sum = 0, chain = 0;
         for (int64_t k = 0; k < t.k; ++k) {
-          const int64_t line = k / (4 * fields), field = k / 4 % fields;
-          const int code = (b[line * 64 * t.panels + k % 4] >> (field * width)) & mask;
+          const int64_t line = k / 4 / fields, field = k / 4 % fields;
+          const int shift = static_cast<int>(field) * width;
+          const int code = (b[line * 64 * t.panels + k % 4] >> shift) & mask;
           chain = std::fma(t.a[r * t.a_step + k], value_of(t, line / t.steps * kPanelColumns + j, code), chain);
           if ((k + 1) % kChainPanel != 0 && k + 1 != t.k) continue;
           sum = k < kChainPanel ? chain : sum + chain;
