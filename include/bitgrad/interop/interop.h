@@ -116,7 +116,7 @@ ExportReport export_hugging_face(Module& model, const ModelSpec& spec, const Tok
 struct ImportedModel {
   std::string family = {};
   ModelSpec spec = {};
-  std::vector<std::pair<std::string, Tensor>> parameters = {};  // fp32, or codes with scales
+  std::vector<std::pair<std::string, Tensor>> parameters = {};  // fp32, fp16, bf16; codes with scales
   // GGUF: by parameter, the type of a matrix in the file, or types of its parts: "Q4_0", "Q4_0 Q6_K".
   std::map<std::string, std::string> types = {};
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // nullptr: none, or not supported

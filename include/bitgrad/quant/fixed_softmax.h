@@ -17,7 +17,7 @@ FixedSoftmax fixed_softmax(double scale);
 // Codes of probabilities mean (code + 128) / 256.
 inline constexpr float kSoftmaxScale = 1.0f / 256;
 inline constexpr int32_t kSoftmaxZero = -128;
-// exponents are summed in Q12.19, whose sum is then at most 2^9.
+// Exponentials are summed in Q12.19; their sum is below 2^9 then.
 inline constexpr int64_t kMostSoftmaxCodes = 511;
 
 // y[i] = code of softmax(x)[i], i < n; y may be x. 1 <= n <= kMostSoftmaxCodes. The exponential and the reciprocal are
