@@ -24,6 +24,7 @@ struct GroupsPlan {
   int bits, fields, shift, max;
   int64_t lowest;
   int64_t group, groups, panels, steps;  // codes of a group; groups, panels; lines of a panel
+  int64_t params, each;                  // groups of B's parameters; groups per one of them
   int64_t rows, columns;                 // of a chunk
   bool in_place, blocks;                 // blocks: A has groups, too
 
@@ -41,13 +42,17 @@ struct GroupsPlan {
         groups(ceil_div(args.k, group)),
         panels(panel_count(args.n)),
         steps(vnni_steps(bits, args.k)),
+        params(groups_along_k(args)),
+        each(params == 1 ? groups : group_along_k(args.b) / group),
         in_place(args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0),
         blocks(has_blocks(args.a)) {
-    const int64_t most = std::clamp<int64_t>(kMostBytesOfRows / row_bytes(), kS8GroupsRows, kGroupsMostRows);
+    const int64_t most =
+        std::clamp<int64_t>(kMostBytesOfRows / (row_bytes() + table_bytes()), kS8GroupsRows, kGroupsMostRows);
     rows = ceil_div(args.m, ceil_div(args.m, most));
     columns = round_up(ceil_div(kGroupsMultiplyAdds, rows * args.k), kPanelColumns);
   }
   int64_t row_bytes() const { return steps * 4 * fields; }
+  int64_t table_bytes() const { return steps * kernel.table_bytes; }  // of a row
 };
 
 int32_t low_word(int64_t x) { return static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint64_t>(x))); }
@@ -61,7 +66,8 @@ class GroupsChunk {
         j0_(j0),
         rows_(std::min(plan.rows, args_.m - i0)),
         columns_(std::min(plan.columns, args_.n - j0)),
-        memory_(3 * sum_bytes() + 3 * params_bytes() + (plan.in_place ? 0 : plan.rows * plan.row_bytes())) {
+        memory_(3 * sum_bytes() + 3 * params_bytes() + plan.rows * plan.table_bytes() +
+                (plan.in_place ? 0 : plan.rows * plan.row_bytes())) {
     char* p = memory_.as<char>();
     sums_ = reinterpret_cast<int32_t*>(p);
     start_ = reinterpret_cast<int32_t*>(p += sum_bytes());
@@ -69,7 +75,8 @@ class GroupsChunk {
     scale_ = reinterpret_cast<float*>(p += sum_bytes());
     offset_ = reinterpret_cast<float*>(p += params_bytes());
     column_by_ = reinterpret_cast<int32_t*>(p += params_bytes());
-    a_ = reinterpret_cast<int8_t*>(p + params_bytes());
+    tables_ = reinterpret_cast<uint8_t*>(p += params_bytes());
+    a_ = reinterpret_cast<int8_t*>(p + plan.rows * plan.table_bytes());
   }
 
   void run() {
@@ -79,7 +86,7 @@ class GroupsChunk {
 
  private:
   int64_t sum_bytes() const { return round_up(plan_.rows * plan_.groups * 4, 64); }
-  int64_t params_bytes() const { return plan_.groups * kPanelColumns * 4; }
+  int64_t params_bytes() const { return plan_.params * kPanelColumns * 4; }
 
   void load_a() {
     a_step_ = plan_.in_place ? args_.a.stride : plan_.row_bytes();
@@ -87,6 +94,8 @@ class GroupsChunk {
     for (int64_t s = 0; !plan_.in_place && s < rows_; s += kStrip)
       expand_strip(args_.a, i0_ + s, std::min(kStrip, rows_ - s), 0, args_.k, a_ + s * a_step_, a_step_);
     for (int64_t i = 0; i < rows_; ++i) {
+      if (plan_.kernel.make_tables != nullptr)
+        plan_.kernel.make_tables(a_at_ + i * a_step_, plan_.steps, tables_ + i * plan_.table_bytes());
       for (int64_t g = 0; g < plan_.groups; ++g) {
         const int64_t k0 = g * plan_.group;
         const int32_t sum = plan_.kernel.row_sum(a_at_ + i * a_step_ + k0, std::min(plan_.group, args_.k - k0));
@@ -97,37 +106,17 @@ class GroupsChunk {
     }
   }
 
-  // Parameters of groups of B that hold several of ours, or of all of k.
-  template <typename T>
-  void repeat(T* params) {
-    const int64_t given = groups_along_k(args_);
-    if (given == plan_.groups) return;
-    const int64_t each = given == 1 ? plan_.groups : group_along_k(args_.b) / plan_.group;
-    for (int64_t g = plan_.groups - 1; g > 0; --g)
-      std::copy_n(params + g / each * kPanelColumns, kPanelColumns, params + g * kPanelColumns);
-  }
-
   void load_params(int64_t j, int64_t columns, S8GroupsTile& tile) {
-    const bool one_each = groups_along_k(args_) == plan_.groups;  // else tiles read what `repeat` makes, in fp32
-    PanelLoops loops = plan_.kernel.panel;
-    loops.halves = loops.halves && one_each;
-    const PanelScales scales = panel_scales(args_, j, columns, scale_, loops);
+    const PanelScales scales = panel_scales(args_, j, columns, scale_, plan_.kernel.panel);
     tile.scale = scales.floats;
     tile.halves = scales.halves;
-    if (!one_each) {
-      if (tile.scale != scale_) std::copy_n(tile.scale, groups_along_k(args_) * kPanelColumns, scale_);
-      repeat(scale_);
-      tile.scale = scale_;
-    }
     if (args_.b.scale.offset != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.offset, offset_);
-      repeat(offset_);
       tile.offset = offset_;
     }
     if (args_.b.scale.zero == nullptr) return;
     put_panel_params(args_, j, columns, args_.b.scale.zero, column_by_);
-    repeat(column_by_);
-    for (int64_t i = 0; i < plan_.groups * kPanelColumns; ++i) column_by_[i] = low_word(plan_.lowest - column_by_[i]);
+    for (int64_t i = 0; i < plan_.params * kPanelColumns; ++i) column_by_[i] = low_word(plan_.lowest - column_by_[i]);
     tile.column_by = column_by_;
   }
 
@@ -143,6 +132,7 @@ class GroupsChunk {
     tile.groups = plan_.groups;
     tile.steps = plan_.group / codes;
     tile.last_steps = plan_.steps - (plan_.groups - 1) * tile.steps;
+    tile.each = plan_.each;
     tile.max = plan_.max;
     tile.shift = plan_.shift;
     alignas(64) float t[kS8GroupsRows * kPanelColumns];
@@ -151,6 +141,7 @@ class GroupsChunk {
     for (int64_t q = 0, i = 0; q < tiles; ++q) {
       const int64_t rows = ceil_div(rows_ - i, tiles - q);
       tile.a = a_at_ + i * a_step_;
+      tile.tables = tables_ + i * plan_.table_bytes();
       tile.start = tile.column_by == nullptr ? start_ + i * plan_.groups : nullptr;
       tile.sums = sums_ + i * plan_.groups;
       tile.row_scale = plan_.blocks ? row_scale_ + i * plan_.groups : nullptr;
@@ -166,6 +157,7 @@ class GroupsChunk {
   const Workspace memory_;
   int32_t *sums_, *start_, *column_by_;
   float *row_scale_, *scale_, *offset_;
+  uint8_t* tables_;
   int8_t* a_;
   const int8_t* a_at_ = nullptr;
   int64_t a_step_ = 0;

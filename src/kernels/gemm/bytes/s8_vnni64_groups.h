@@ -24,19 +24,35 @@ inline constexpr int kS8GroupsRows = 6;  // of the largest tile
 struct S8GroupsTile {
   const int8_t* a;  // [row][group of k][step][4 * fields], rows a_step bytes apart
   int64_t a_step;
-  const uint8_t* b;  // [step][panel][16 columns][4], the lines of all groups of k one after another
-  int panels;        // 1 .. kVnniPanels
+  const uint8_t* tables;  // of the first row: [step][S8GroupsKernel::table_bytes], or null
+  const uint8_t* b;       // [step][panel][16 columns][4], the lines of all groups of k one after another
+  int panels;             // 1 .. kVnniPanels
   int64_t groups;
   int64_t steps, last_steps;    // lines of a panel per group of k, and of the last group
+  int64_t each;                 // groups per group of scale, offset and column_by
   int max;                      // the largest u
   int shift;                    // f = 1 << shift
   const int32_t* start;         // [row][group] c S, or null: column_by is set
   const int32_t* sums;          // [row][group] S; rows of start, sums and row_scale are `groups` apart
-  const int32_t* column_by;     // [group][kPanelColumns] c - zb, or null
-  const float *scale, *offset;  // [group][kPanelColumns]; offset may be null
+  const int32_t* column_by;     // [group / each][kPanelColumns] c - zb, or null
+  const float *scale, *offset;  // [group / each][kPanelColumns]; offset may be null
   const float* row_scale;       // [row][group] scales of A, or null: it has none along k
   const uint16_t* halves;       // fp16 in place of scale, or null; only for kernels with PanelLoops::halves
   float* t;                     // [row][kPanelColumns], written
+};
+
+// Where a walk over groups of k is.
+struct GroupAt {
+  const S8GroupsTile& tile;
+  int64_t params;        // in scale, offset and column_by: of the first column at first
+  int64_t g = 0;         // the group
+  int64_t of_param = 0;  // 0 .. each - 1: of those that share parameters
+
+  void next() {
+    ++g;
+    if (++of_param == tile.each) of_param = 0, params += kPanelColumns;
+  }
+  int64_t steps() const { return g + 1 == tile.groups ? tile.last_steps : tile.steps; }
 };
 
 struct S8GroupsKernel {
@@ -46,6 +62,9 @@ struct S8GroupsKernel {
   PanelLoops panel;
   double gmacs;     // multiply-adds per nanosecond, by a tile of all rows
   double group_ns;  // to scale and add one group of one output
+  // Makes what tiles of one row read in place of A, once per row: table_bytes of each step. Null: nothing.
+  int64_t table_bytes = 0;
+  void (*make_tables)(const int8_t* row, int64_t steps, uint8_t* out) = nullptr;
 };
 
 bool s8_vnni64_groups_supports(const GemmArgs& args);

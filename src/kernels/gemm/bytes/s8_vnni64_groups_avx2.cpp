@@ -91,26 +91,27 @@ template <int R, int P>
 }
 
 template <int R, int P>
-[[gnu::always_inline]] inline void finish_group(const S8GroupsTile& t, int64_t g, int panel, const Sums<R, P>& acc) {
+[[gnu::always_inline]] inline void finish_group(const S8GroupsTile& t, const GroupAt& group, int panel,
+                                                const Sums<R, P>& acc) {
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
-    const int32_t codes = t.sums[r * t.groups + g];
-    const __m256 of_row = _mm256_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g]);
+    const int32_t codes = t.sums[r * t.groups + group.g];
+    const __m256 of_row = _mm256_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + group.g]);
     const auto by_row = [&](const float* params) {
       const __m256 x = _mm256_loadu_ps(params);
       return t.row_scale == nullptr ? x : _mm256_mul_ps(x, of_row);
     };
     BITGRAD_UNROLL(int p = 0; p < P; ++p) {
       BITGRAD_UNROLL(int h = 0; h < 2; ++h) {
-        const int64_t column = 16 * (panel + p) + 8 * h, at = g * kPanelColumns + column;
+        const int64_t column = 16 * (panel + p) + 8 * h, at = group.params + column;
         const __m256i total = t.shift != 0 ? _mm256_slli_epi32(acc[r][p][h], 1) : acc[r][p][h];
         const __m256i start = t.column_by == nullptr
-                                  ? _mm256_set1_epi32(t.start[r * t.groups + g])
+                                  ? _mm256_set1_epi32(t.start[r * t.groups + group.g])
                                   : _mm256_mullo_epi32(_mm256_set1_epi32(codes), load(t.column_by + at));
         __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(total, start)), by_row(t.scale + at));
         if (t.offset != nullptr)
           y = _mm256_add_ps(y, _mm256_mul_ps(_mm256_set1_ps(static_cast<float>(codes)), by_row(t.offset + at)));
         float* const sum = t.t + r * kPanelColumns + column;
-        _mm256_storeu_ps(sum, _mm256_add_ps(g == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(sum), y));
+        _mm256_storeu_ps(sum, _mm256_add_ps(group.g == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(sum), y));
       }
     }
   }
@@ -123,15 +124,15 @@ template <int R, int P, int fields>
   const int64_t batch = lines_in_words(kFields, t.max), b_step = int64_t{64} * t.panels;
   const int8_t* a = t.a;
   const uint8_t* b = t.b + int64_t{64} * panel;
-  for (int64_t g = 0; g < t.groups; ++g) {
-    const int64_t steps = g + 1 == t.groups ? t.last_steps : t.steps;
+  for (GroupAt group{t, 0}; group.g < t.groups; group.next()) {
+    const int64_t steps = group.steps();
     Sums<R, P> acc;
     clear<R, P>(acc);
     if constexpr (fields == 0)
       add_words<R, P>(t, a, b, steps, acc);
     else
       add_bytes<R, P, fields>(t, a, b, steps, batch, acc);
-    finish_group<R, P>(t, g, panel, acc);
+    finish_group<R, P>(t, group, panel, acc);
     a += steps * 4 * kFields;
     b += steps * b_step;
   }

@@ -24,14 +24,14 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
       const int8_t* a = t.a + r * t.a_step;
       const uint8_t* b = t.b + j / kPanelRows * 64 + j % kPanelRows * 4;
       float sum = 0;
-      for (int64_t g = 0; g < t.groups; ++g) {
-        const int64_t steps = g + 1 == t.groups ? t.last_steps : t.steps, at = g * kPanelColumns + j;
-        const int32_t codes = t.sums[r * t.groups + g];
+      for (GroupAt group{t, j}; group.g < t.groups; group.next()) {
+        const int64_t steps = group.steps(), at = group.params, of_group = r * t.groups + group.g;
+        const int32_t codes = t.sums[of_group];
         const uint32_t start = t.column_by == nullptr
-                                   ? static_cast<uint32_t>(t.start[r * t.groups + g])
+                                   ? static_cast<uint32_t>(t.start[of_group])
                                    : static_cast<uint32_t>(codes) * static_cast<uint32_t>(t.column_by[at]);
         const auto acc = static_cast<int32_t>((dot_of_lines(a, b, b_step, steps, fields) << t.shift) + start);
-        const float of_row = t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + g];
+        const float of_row = t.row_scale == nullptr ? 1.0f : t.row_scale[of_group];
         const float scaled = static_cast<float>(acc) * (t.scale[at] * of_row);
         sum = sum + (t.offset == nullptr ? scaled : scaled + static_cast<float>(codes) * (t.offset[at] * of_row));
         a += steps * 4 * fields;
