@@ -66,7 +66,8 @@ void put_signs(const Block& b, uint8_t* p) {
   }
 }
 void take_signs(const uint8_t* p, Block& b) {
-  for (int j = 0; j < 128; ++j) b.numbers[j] = (p[j / 8] >> j % 8 & 1) != 0 ? 1 : -1;
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j) b.numbers[8 * i + j] = 2 * (p[i] >> j & 1) - 1;
 }
 
 // ---- two-bit fields holding code + 1: four consecutive elements per byte

@@ -226,22 +226,23 @@ class BlocksToCodes {
     const bool two = has_two();
     const Tensor t =
         Tensor::zeros(Shape(entry_.shape), two ? dtypes::int2 : codec_.codes, MemoryKind::kBuffer, Device::cpu());
-    const DTypeInfo& info = t.dtype().info();
+    uint8_t code_of[256];  // of number i - 128, negated if two
+    for (int i = 0; i < 256; ++i)
+      code_of[i] = static_cast<uint8_t>(encode_int(t.dtype().info(), two ? 128 - i : i - 128));
     // If the tensor has no elements, its other dimensions may be arbitrarily large.
     const int64_t rows = t.numel() == 0 ? 0 : t.rows();
     std::vector<uint8_t> raw(static_cast<size_t>(rows == 0 ? 0 : t.cols()));
     std::vector<float> scales, offsets;
     const uint8_t* in = data_.data();
+    Block block;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < t.cols(); c += type_.block_elements, in += type_.block_bytes) {
-        Block block;
         codec_.decode(in, block);
         const float d = fp16_to_float(block.d);
         scales.push_back(two ? -d : d);
         if (codec_.offset) offsets.push_back(fp16_to_float(block.m));
         for (int64_t j = 0; j < type_.block_elements; ++j)
-          raw[static_cast<size_t>(c + j)] =
-              static_cast<uint8_t>(encode_int(info, two ? -block.numbers[j] : block.numbers[j]));
+          raw[static_cast<size_t>(c + j)] = code_of[block.numbers[j] + 128];
       }
       pack_row_raw(t.dtype(), raw.data(), t.cols(), static_cast<char*>(t.data()) + r * t.stride());
     }
