@@ -244,6 +244,24 @@ TEST_CASE("a cache of any kind gives the same scores however ids are cut, and ki
   for (const size_t kind : {size_t{1}, size_t{2}}) CHECK((distance(kind) > 0 && distance(kind) < 0.2f));
 }
 
+TEST_CASE("angles of rope grow with the cache, and change no scores") {
+  const KeepModes keep;
+  constexpr int64_t kContext = 700;
+  const auto learner = [] { return gpt_learner({kRope, "model.layers.1={dropout: {p: 0}}"}, 0, kContext); };
+  const auto whole = learner(), pieces = learner();
+  const std::vector<int32_t> ids = some_ids(kContext);
+  const std::vector<Scores> rows = rows_of(*whole, ids);
+  Generator generator(*pieces);
+  std::vector<size_t> wrong;
+  int64_t last = 0;
+  for (const int64_t end : {1, 2, 255, 256, 257, 511, 512, 513, 514, 700}) {
+    if (fed(generator, {ids.begin() + last, ids.begin() + end}) != rows[static_cast<size_t>(end) - 1])
+      wrong.push_back(static_cast<size_t>(end));
+    last = end;
+  }
+  CHECK(wrong.empty());
+}
+
 TEST_CASE("the memory of a cache is the account's, by kind") {
   const auto learner = gpt_learner({});
   const int64_t before = memory_now()[MemoryKind::kKvCache];

@@ -65,10 +65,11 @@ inline std::vector<int32_t> some_ids(int64_t n, uint64_t seed = 1) {
   return ids;
 }
 
-inline std::unique_ptr<Learner> gpt_learner(const Strings& overrides, int64_t microbatches = 2) {
+inline std::unique_ptr<Learner> gpt_learner(const Strings& overrides, int64_t microbatches = 2,
+                                            int64_t context = kGptContext) {
   const RunConfig config = parse_config(kSmallGpt, "gpt.yaml", overrides);
   Form in;
-  in.sample = {kGptContext};
+  in.sample = {context};
   in.dtype = dtypes::int32;
   in.ids = kGptIds;
   std::unique_ptr<Learner> learner = build_learner(config, in, kGptIds, 100);

@@ -128,11 +128,15 @@ class AttentionLayer final : public detail::ValuesLayer {
   // q and k rotated by their positions (RoPE).
   Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
-    const int64_t positions =
-        std::max(rows.first + x.shape()[1], rows.caches ? rows.caches->spec().positions : int64_t{0});
-    if (!table_.defined() || table_.rows() < positions || table_.cols() != rope_.dim ||
+    // With a cache on the CPU the table grows as the cache does; on other devices all of its positions are there from
+    // the beginning.
+    const int64_t end = std::max<int64_t>(1, rows.first + x.shape()[1]);
+    const int64_t all = std::max(end, rows.caches ? rows.caches->spec().positions : int64_t{0});
+    const int64_t needed = current_device().is_cpu() ? end : all;
+    constexpr int64_t kFewest = 256;
+    if (!table_.defined() || table_.rows() < needed || table_.cols() != rope_.dim ||
         table_.device() != current_device())
-      table_ = rope_table(std::max<int64_t>(1, positions), rope_);
+      table_ = rope_table(std::min(all, std::max({needed, kFewest, 2 * end})), rope_);
     return rope(x, table_, rope_, rows.first, options_.heads + options_.kv_heads);
   }
 
