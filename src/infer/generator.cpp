@@ -32,14 +32,16 @@ double weight_sum(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-std::vector<Candidate> penalized(std::span<const float> scores, std::span<const int32_t> before, double penalty) {
-  std::vector<Candidate> out(scores.size());
-  for (size_t i = 0; i < scores.size(); ++i) {
+void require_finite(std::span<const float> scores) {
+  for (size_t i = 0; i < scores.size(); ++i)
     if (!std::isfinite(scores[i]))
       fail_with(ErrorCode::kNonFinite, kSampling, "the score of id ", i, " is ", scores[i],
                 ", expected a finite number");
-    out[i] = {static_cast<int32_t>(i), static_cast<double>(scores[i]), 0};
-  }
+}
+
+std::vector<Candidate> penalized(std::span<const float> scores, std::span<const int32_t> before, double penalty) {
+  std::vector<Candidate> out(scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) out[i] = {static_cast<int32_t>(i), static_cast<double>(scores[i]), 0};
   if (penalty == 1) return out;
   std::vector<bool> done(scores.size());
   for (const int32_t id : before) {
@@ -85,6 +87,11 @@ void keep_top_p(std::vector<Candidate>& candidates, double p) {
 std::vector<Candidate> kept(std::span<const float> scores, std::span<const int32_t> before, const SamplingSpec& spec) {
   require(!scores.empty(), kSampling, "got no scores");
   check_sampling(spec);
+  require_finite(scores);
+  if (spec.temperature == 0 && spec.repetition_penalty == 1) {  // without a list of all ids
+    const auto best = std::max_element(scores.begin(), scores.end());
+    return {{static_cast<int32_t>(best - scores.begin()), static_cast<double>(*best), 1}};
+  }
   std::vector<Candidate> candidates = penalized(scores, before, spec.repetition_penalty);
   if (spec.temperature == 0) {
     candidates = {*std::min_element(candidates.begin(), candidates.end(), before_in_rank)};
