@@ -16,7 +16,9 @@ import numpy as np
 TYPES = {"F32": (0, 1, 4, 0), "F16": (1, 1, 2, 0), "Q4_0": (2, 32, 18, 4.6), "Q8_0": (8, 32, 34, 74), "TQ2_0": (35, 256, 66, 0.8),
          "Q1_0": (41, 128, 18, 1)}
 SHAPES = {"bitnet2b": dict(arch="bitnet", layers=30, dim=2560, heads=20, kv_heads=5, ffn=6912, vocabulary=128256, context=4096,
-                           rope=500000.0)}
+                           rope=500000.0),
+          "bonsai1.7b": dict(arch="qwen3", layers=28, dim=2048, heads=16, kv_heads=8, ffn=6144, vocabulary=151936, context=4096,
+                             rope=1000000.0)}
 STRING, ALIGN = 8, 32
 
 
@@ -56,6 +58,8 @@ def tensors(o):
     yield "token_embd.weight", o.vocabulary, o.dim, o.table
     for n in range(o.layers):
         sub = [("attn_sub_norm", o.dim), ("ffn_sub_norm", o.ffn)] if o.arch == "bitnet" else []
+        if o.arch == "qwen3":
+            sub = [("attn_q_norm", head), ("attn_k_norm", head)]
         for name, size in [("attn_norm", o.dim), ("ffn_norm", o.dim), *sub]:
             yield f"blk.{n}.{name}.weight", None, size, "F32"
         for name, rows, cols in [("attn_q", o.dim, o.dim), ("attn_k", o.kv_heads * head, o.dim), ("attn_v", o.kv_heads * head, o.dim),
@@ -87,7 +91,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("out")
     args.add_argument("--shape", choices=list(SHAPES), help="sizes of a known model")
-    args.add_argument("--arch", choices=["llama", "bitnet"], default="llama")
+    args.add_argument("--arch", choices=["llama", "bitnet", "qwen3"], default="llama")
     for name, size in dict(layers=12, dim=768, heads=12, kv_heads=0, ffn=2048, vocabulary=256, context=2048).items():
         args.add_argument(f"--{name}", type=int, default=size)
     args.add_argument("--rope", type=float, default=10000.0)
