@@ -119,15 +119,14 @@ TEST_CASE("the read limit counts the keys that a layer with a window sees") {
       trained(temp, "{layers: [{embedding: {num: 256, dim: 32, flat: false}}, {dropout: {p: 0}}, " + block("") + ", " +
                         block(", window: 8") + ", {head: {tie: layers.0}}]}");
   const std::string json = temp.file("r.json");
-  const ProcessResult r = run("bench_generate", {"--model", folder, "--prompt", "5", "--tokens", "7", "--read-limit",
-                                                 "--repeat", "1", "--json", json});
-  INFO(r.out << r.err);
-  REQUIRE(r.code == 0);
-  // Tokens at positions 5 to 11 see 6 to 12 keys, or at most 8; keys and values are 32 numbers of fp32.
-  CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * 32 * 4 / 7);
-  const ProcessResult narrow = run("bench_generate", {"--model", folder, "--prompt", "5", "--tokens", "7",
-                                                      "--read-limit", "--repeat", "1", "--kv", "bf16", "--json", json});
-  INFO(narrow.out << narrow.err);
-  REQUIRE(narrow.code == 0);
-  CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * 32 * 2 / 7);
+  // Tokens at positions 5 to 11 see 6 to 12 keys, or at most 8. Keys and values are 32 numbers: of fp32, of bf16, and
+  // of int8 with a scale of fp16 each for the key and the value.
+  const std::pair<const char*, int64_t> bytes_of[] = {{"fp32", 32 * 4}, {"bf16", 32 * 2}, {"int8", 32 + 2 * 2}};
+  for (const auto& [kv, bytes] : bytes_of) {
+    const ProcessResult r = run("bench_generate", {"--model", folder, "--prompt", "5", "--tokens", "7", "--read-limit",
+                                                   "--repeat", "1", "--kv", kv, "--json", json});
+    INFO(kv << r.out << r.err);
+    REQUIRE(r.code == 0);
+    CHECK(Json::parse(slurp(json)).at("rows")[0].at("cache_bytes") == (63 + 53) * bytes / 7);
+  }
 }
