@@ -156,18 +156,19 @@ class Tensor {
   // This tensor readable by the host: itself if on the CPU, else a copy.
   Tensor on_host() const;
 
-  // Attaches a derived layout that travels with the canonical codes (requantize writes both together).
+  // Attaches a derived layout that travels with the canonical elements (requantize writes codes in both together).
   void attach_layout(Tensor derived);
   // This tensor in `layout`; undefined if it has no such layout.
   Tensor in_layout(Layout layout) const;
   const std::vector<Tensor>& attached_layouts() const;
-  // Leaves the codes only in this attached layout, of blocks of rows (Layout::rows), to which this tensor belongs: the
-  // canonical ones are freed, and made again from it, with the same bytes, as soon as data() is called. For codes that
-  // are read in that layout. Throws Error unless this is a whole dense matrix on the CPU.
+  // Leaves the elements only in this attached layout, to which this tensor belongs: codes in blocks of rows
+  // (Layout::rows), or fp32 values as fp16 or bf16, in which they are exact. The canonical ones are freed, and made
+  // again from it, with the same bytes, as soon as data() is called. For elements that are read in that layout. Throws
+  // Error unless this is a whole dense matrix on the CPU.
   void keep_only(Layout layout);
-  // Whether data() need not make the canonical codes first.
+  // Whether data() need not make the canonical elements first.
   bool present() const { return storage_.present(); }
-  // The codes of rows [begin, end), canonical, without scales: this tensor's, or a copy where they are not present.
+  // The elements of rows [begin, end), canonical, without scales: this tensor's, or a copy where they are not present.
   Tensor canonical_rows(int64_t begin, int64_t end, MemoryKind kind) const;
   // The sums of the rows of codes (kernels::GemmOperand::row_sums), int32 [rows], made with them on a device; undefined
   // where there are none. Views, other shapes and copies have none. Who writes codes in place attaches their new sums,
