@@ -149,6 +149,17 @@ KvCache& KvCaches::of(const void* layer, int64_t features, int64_t heads) {
   return at->second.cache;
 }
 
+Tensor KvCaches::angles(const RopeOptions& rope, int64_t end) {
+  constexpr int64_t kFewest = 256;
+  auto at = std::find_if(angles_.begin(), angles_.end(), [&](const Angles& a) { return a.rope == rope; });
+  if (at == angles_.end()) at = angles_.insert(at, {rope, {}});
+  Tensor& table = at->table;
+  const int64_t all = std::max(end, spec_.positions), needed = current_device().is_cpu() ? end : all;
+  if (!table.defined() || table.rows() < needed || table.device() != current_device())
+    table = rope_table(std::min(all, std::max({needed, kFewest, end + end / 2})), rope);
+  return table;
+}
+
 int64_t KvCaches::bytes() const {
   int64_t sum = 0;
   for (const auto& [layer, entry] : caches_) sum += entry.cache.bytes();

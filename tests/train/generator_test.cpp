@@ -244,7 +244,7 @@ TEST_CASE("a cache of any kind gives the same scores however ids are cut, and ki
   for (const size_t kind : {size_t{1}, size_t{2}}) CHECK((distance(kind) > 0 && distance(kind) < 0.2f));
 }
 
-TEST_CASE("angles of rope grow with the cache, and change no scores") {
+TEST_CASE("angles of rope grow with the text, layers share them, and scores are those of one call") {
   const KeepModes keep;
   constexpr int64_t kContext = 700;
   const auto learner = [] { return gpt_learner({kRope, "model.layers.1={dropout: {p: 0}}"}, 0, kContext); };
@@ -253,10 +253,13 @@ TEST_CASE("angles of rope grow with the cache, and change no scores") {
   const std::vector<Scores> rows = rows_of(*whole, ids);
   Generator generator(*pieces);
   std::vector<size_t> wrong;
+  const int64_t before = memory_now()[MemoryKind::kBuffer], heads_row = int64_t{8} * 4;  // 8 numbers a position
   int64_t last = 0;
   for (const int64_t end : {1, 2, 255, 256, 257, 511, 512, 513, 514, 700}) {
     if (fed(generator, {ids.begin() + last, ids.begin() + end}) != rows[static_cast<size_t>(end) - 1])
       wrong.push_back(static_cast<size_t>(end));
+    if (end == 1 && pieces->device().is_cpu())
+      CHECK(memory_now()[MemoryKind::kBuffer] - before == 256 * heads_row);  // of both layers
     last = end;
   }
   CHECK(wrong.empty());

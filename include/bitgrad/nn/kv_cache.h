@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <vector>
 
+#include "bitgrad/ops/attention.h"
 #include "bitgrad/tensor/tensor.h"
 
 namespace bitgrad {
@@ -70,7 +72,11 @@ class KvCaches {
   // `layer` is used as a key only (the layer's address). Throws Error if `features` or `heads` differs from the first
   // call.
   KvCache& of(const void* layer, int64_t features, int64_t heads);
-  // Total over the layers that have run so far.
+  // The table of rope (rope_table) on the current device for positions before `end`, which layers with the same options
+  // share. On the CPU it grows with the text, by half at least; devices, which run recorded steps again, have all
+  // positions at once.
+  Tensor angles(const RopeOptions& rope, int64_t end);
+  // Total over the layers that have run so far, without angles.
   int64_t bytes() const;
 
  private:
@@ -78,8 +84,13 @@ class KvCaches {
     int64_t features, heads;
     KvCache cache;
   };
+  struct Angles {
+    RopeOptions rope;
+    Tensor table;
+  };
   KvSpec spec_;
   std::map<const void*, Entry> caches_;
+  std::vector<Angles> angles_;
 };
 
 }  // namespace bitgrad

@@ -54,6 +54,8 @@ struct RopeOptions {
   // below original / high are unchanged, with linear interpolation in between. factor 1: no scaling.
   double factor = 1, low = 1, high = 4;
   int64_t original = 8192;
+
+  bool operator==(const RopeOptions&) const = default;
 };
 // Returns the table for positions 0 .. positions - 1, fp32 [positions, dim]: dim/2 cosines, then dim/2 sines. Angles
 // are computed in double and each value is rounded once. On the current device.

@@ -128,16 +128,12 @@ class AttentionLayer final : public detail::ValuesLayer {
   // q and k rotated by their positions (RoPE).
   Var turned(const Var& x, const SequenceState& rows) {
     if (!rotates_) return x;
-    // With a cache on the CPU the table grows as the cache does; on other devices all of its positions are there from
-    // the beginning.
     const int64_t end = std::max<int64_t>(1, rows.first + x.shape()[1]);
-    const int64_t all = std::max(end, rows.caches ? rows.caches->spec().positions : int64_t{0});
-    const int64_t needed = current_device().is_cpu() ? end : all;
-    constexpr int64_t kFewest = 256;
-    if (!table_.defined() || table_.rows() < needed || table_.cols() != rope_.dim ||
-        table_.device() != current_device())
-      table_ = rope_table(std::min(all, std::max({needed, kFewest, 2 * end})), rope_);
-    return rope(x, table_, rope_, rows.first, options_.heads + options_.kv_heads);
+    if (!rows.caches &&
+        (!table_.defined() || table_.rows() < end || table_.cols() != rope_.dim || table_.device() != current_device()))
+      table_ = rope_table(end, rope_);
+    const Tensor table = rows.caches ? rows.caches->angles(rope_, end) : table_;
+    return rope(x, table, rope_, rows.first, options_.heads + options_.kv_heads);
   }
 
   AttentionOptions options_;
@@ -147,7 +143,7 @@ class AttentionLayer final : public detail::ValuesLayer {
   Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // nullptr: q and k are not normalized
   bool row_norm_ = false;                            // over all heads of a row at once
   float qk_eps_ = 0;
-  Tensor table_;  // built on first use
+  Tensor table_;  // of rope without a cache, built on first use
 };
 
 // y[n,t,:] = x[n,t,:] + weight[first + t,:].
