@@ -44,6 +44,7 @@ class PanelColumns {
     tile.lowest = dtype.kind() == DTypeKind::kSign  ? -1.0f
                   : dtype.kind() == DTypeKind::kInt ? -static_cast<float>(1 << (bits - 1))
                                                     : 0.0f;
+    tile.unit = dtype == dtypes::ternary || bits == 1;
     alignas(64) float c[kMostPanelRows * kPanelColumns];
     tile.c = c;
     for (int64_t i = 0; i < args_.m;) {
@@ -59,7 +60,9 @@ class PanelColumns {
 
  private:
   void load_params(int64_t j, int64_t columns, ChainPanelTile& tile) {
-    tile.scale = panel_scales(args_, j, columns, scale_, kernel_.panel).floats;
+    const PanelScales scales = panel_scales(args_, j, columns, scale_, kernel_.panel);
+    tile.scale = scales.floats;
+    tile.halves = scales.halves;
     if (args_.b.scale.zero != nullptr) {
       put_panel_params(args_, j, columns, args_.b.scale.zero, codes_);
       for (int64_t i = 0; i < groups_ * kPanelColumns; ++i) zero_[i] = static_cast<float>(codes_[i]);

@@ -3,25 +3,28 @@
 // table_loops.h.
 #pragma once
 
-// What values of B have beside a scale.
-enum class Form { kScale, kZero, kOffset };
+// What values of B have beside a scale. kUnit: nothing, and |q| <= 1, so that s (q x) is (s q) x, which one row uses.
+enum class Form { kScale, kUnit, kZero, kOffset };
 
 // R rows times all panels of a tile.
 template <int fields, Form form, int R>
 void tile_rows(const ChainPanelTile& t);
 
 // Calls panels.add_line(b, a, at, codes) for every line of the panels from `panel` on, where `at` is the place of its
-// scales, and panels.store(first) after each 512 of k and at the end.
+// scales, which panels.open_group(at) was told before the first one, and panels.store(first) after each 512 of k and at
+// the end.
 template <int fields, class Panels>
 inline __attribute__((always_inline)) void walk_lines(const ChainPanelTile& t, int panel, Panels& panels) {
   constexpr int64_t kCodes = 4 * fields;
   const uint8_t* b = t.b + int64_t{64} * panel;
   const float* a = t.a;
   int64_t at = 16 * panel, left = t.steps;
+  panels.open_group(at);
   for (int64_t k = 0; k < t.k; k += kCodes, a += kCodes, b += int64_t{64} * t.panels) {
     if (left-- == 0) {
       left = t.steps - 1;
       at += kPanelColumns;
+      panels.open_group(at);
     }
     if (k + kCodes <= t.k)
       panels.add_line(b, a, at, kCodes);
@@ -44,6 +47,9 @@ template <int kMostRows, int fields>
 void tile_fields(int rows, const ChainPanelTile& t) {
   if (t.zero != nullptr) return tile_form<kMostRows, fields, Form::kZero>(rows, t);
   if (t.offset != nullptr) return tile_form<kMostRows, fields, Form::kOffset>(rows, t);
+  if constexpr (fields >= 4) {
+    if (t.unit) return tile_form<kMostRows, fields, Form::kUnit>(rows, t);
+  }
   tile_form<kMostRows, fields, Form::kScale>(rows, t);
 }
 
