@@ -332,14 +332,32 @@ TEST_CASE("codes at their ends keep the sums of blocks exact", "[cpu]") {
   Rng rng(41);
   for (const DType db : {dtypes::int8, dtypes::uint8, dtypes::int4, dtypes::ternary, dtypes::bint1})
     for (const bool low : {false, true})
-      for (const int64_t block : {32, 256, 512}) {
-        Params a, b;
-        a.group = b.group = block;
-        Case t(rng, dtypes::int8, db, {7, 70, 768}, false, false, a, b);
-        fill(t.a, low);
-        fill(t.b, !low);
-        check(rng, t);
-      }
+      for (const int64_t block : {32, 256, 512})
+        for (const int64_t m : {1, 7}) {
+          Params a, b;
+          a.group = b.group = block;
+          Case t(rng, dtypes::int8, db, {m, 70, 768}, false, false, a, b);
+          fill(t.a, low);
+          fill(t.b, db.kind() == DTypeKind::kSign ? low : !low);
+          check(rng, t);
+        }
+}
+
+TEST_CASE("rows times bits in several runs of columns equal the definition, by any number of threads", "[cpu]") {
+  Rng rng(43);
+  const int threads = num_threads();
+  for (const int64_t m : {1, 2}) {
+    Params a, b;
+    b.group = 128;
+    Case t(rng, dtypes::int8, dtypes::bint1, {m, 200, 32768}, false, false, a, b);
+    for (const int n : {1, 3}) {
+      set_num_threads(n);
+      reset_memory_peaks();
+      check(rng, t);
+      CHECK(memory_peak_by_kind()[MemoryKind::kWorkspace] <= (int64_t{1} << 20) * n);
+    }
+  }
+  set_num_threads(threads);
 }
 
 TEST_CASE("real offsets equal the definition for every dtype pair and granularity", "[cpu]") {

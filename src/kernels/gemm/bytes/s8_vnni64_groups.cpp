@@ -1,5 +1,6 @@
 // The loops of s8_vnni64_groups.h. A chunk is a block of rows and a run of groups of 64 columns. It reads A in place,
-// or expands its rows once; of each 64 columns it orders the scales, which are a few KiB, and walks all rows.
+// or expands its rows once, and makes tables of them for a kernel that reads those; of each 64 columns it orders the
+// scales, which are a few KiB, and walks all rows.
 #include "kernels/gemm/bytes/s8_vnni64_groups.h"
 
 #include <algorithm>
@@ -17,6 +18,8 @@ namespace {
 constexpr int64_t kGroupsMostRows = 96, kMostBytesOfRows = int64_t{1} << 18;  // of a block; they stay in L2
 constexpr int64_t kGroupsMultiplyAdds = int64_t{1} << 22;                     // hides the cost of a parallel loop
 
+int64_t columns_of(int64_t rows, int64_t k) { return round_up(ceil_div(kGroupsMultiplyAdds, rows * k), kPanelColumns); }
+
 // All that is the same for all chunks.
 struct GroupsPlan {
   const GemmArgs& args;
@@ -24,7 +27,7 @@ struct GroupsPlan {
   int bits, fields, shift, max;
   int64_t lowest;
   int64_t group, groups, panels, steps;  // codes of a group; groups, panels; lines of a panel
-  int64_t params, each;                  // groups of B's parameters; groups per one of them
+  int64_t params, each;                  // groups of B's parameters; groups that share one of them
   int64_t rows, columns;                 // of a chunk
   bool in_place, blocks;                 // blocks: A has groups, too
 
@@ -47,9 +50,9 @@ struct GroupsPlan {
         in_place(args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0),
         blocks(has_blocks(args.a)) {
     const int64_t most =
-        std::clamp<int64_t>(kMostBytesOfRows / (row_bytes() + table_bytes()), kS8GroupsRows, kGroupsMostRows);
+        std::clamp<int64_t>(kMostBytesOfRows / (row_bytes() + table_bytes()), kernel.rows, kGroupsMostRows);
     rows = ceil_div(args.m, ceil_div(args.m, most));
-    columns = round_up(ceil_div(kGroupsMultiplyAdds, rows * args.k), kPanelColumns);
+    columns = columns_of(rows, args.k);
   }
   int64_t row_bytes() const { return steps * 4 * fields; }
   int64_t table_bytes() const { return steps * kernel.table_bytes; }  // of a row
@@ -141,7 +144,7 @@ class GroupsChunk {
     for (int64_t q = 0, i = 0; q < tiles; ++q) {
       const int64_t rows = ceil_div(rows_ - i, tiles - q);
       tile.a = a_at_ + i * a_step_;
-      tile.tables = tables_ + i * plan_.table_bytes();
+      tile.tables = plan_.kernel.make_tables == nullptr ? nullptr : tables_ + i * plan_.table_bytes();
       tile.start = tile.column_by == nullptr ? start_ + i * plan_.groups : nullptr;
       tile.sums = sums_ + i * plan_.groups;
       tile.row_scale = plan_.blocks ? row_scale_ + i * plan_.groups : nullptr;
@@ -202,7 +205,10 @@ double s8_vnni64_groups_cost(const GemmArgs& args, const S8GroupsKernel& kernel)
   // Tiles of fewer rows open B for fewer products.
   const double rows = std::max(m, std::min(m + 1.0, static_cast<double>(kernel.rows)));
   const bool in_place = args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0;
-  return kCall + std::max(rows * n * k / kernel.gmacs, kByte * n * k / fields) +
+  const auto chunks =
+      static_cast<double>(args.m == 0 ? 0 : ceil_div(args.n, columns_of(args.m, std::max<int64_t>(1, args.k))));
+  const double tables = kernel.table_ns * chunks * m * static_cast<double>(vnni_steps(bits, args.k));
+  return kCall + tables + std::max(rows * n * k / kernel.gmacs, kByte * n * k / fields) +
          n * (groups * kernel.group_ns * m + params * kParam) + (in_place ? 0 : kExpand * m * k) + kOutput * m * n;
 }
 

@@ -24,12 +24,12 @@ inline constexpr int kS8GroupsRows = 6;  // of the largest tile
 struct S8GroupsTile {
   const int8_t* a;  // [row][group of k][step][4 * fields], rows a_step bytes apart
   int64_t a_step;
-  const uint8_t* tables;  // of the first row: [step][S8GroupsKernel::table_bytes], or null
+  const uint8_t* tables;  // of the first row: [step][S8GroupsKernel::table_bytes]; null without them
   const uint8_t* b;       // [step][panel][16 columns][4], the lines of all groups of k one after another
   int panels;             // 1 .. kVnniPanels
   int64_t groups;
   int64_t steps, last_steps;    // lines of a panel per group of k, and of the last group
-  int64_t each;                 // groups per group of scale, offset and column_by
+  int64_t each;                 // groups that share scale, offset and column_by
   int max;                      // the largest u
   int shift;                    // f = 1 << shift
   const int32_t* start;         // [row][group] c S, or null: column_by is set
@@ -44,7 +44,7 @@ struct S8GroupsTile {
 // Where a walk over groups of k is.
 struct GroupAt {
   const S8GroupsTile& tile;
-  int64_t params;        // in scale, offset and column_by: of the first column at first
+  int64_t params;        // where its parameters are in scale, offset and column_by; at first: the first column's
   int64_t g = 0;         // the group
   int64_t of_param = 0;  // 0 .. each - 1: of those that share parameters
 
@@ -64,6 +64,7 @@ struct S8GroupsKernel {
   double group_ns;  // to scale and add one group of one output
   // Makes what tiles of one row read in place of A, once per row: table_bytes of each step. Null: nothing.
   int64_t table_bytes = 0;
+  double table_ns = 0;  // of each step
   void (*make_tables)(const int8_t* row, int64_t steps, uint8_t* out) = nullptr;
 };
 

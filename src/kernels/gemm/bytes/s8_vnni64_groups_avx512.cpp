@@ -1,7 +1,7 @@
 // Groups of B in layout vnni64 by VPDPBUSD: fields are opened in registers. One row walks four panels at once and waits
 // for memory, which is read in order: the processor fetches ahead by itself, and prefetches cost speed (Zen 4, int8 by
-// 15 %). Tiles of up to six rows share the opened codes of two panels. Few rows times bits look up sums of four codes
-// of A instead (Wei et al. 2024, "T-MAC"), by VPERMB: a table for each column of a unit in one register.
+// 15 %). Tiles of up to six rows share the opened codes of two panels. One or two rows times bits look up sums of four
+// codes of A instead (Wei et al. 2024, "T-MAC"), by VPERMB: the tables of the four columns of a unit in one register.
 #include "base/simd.h"
 #include "kernels/gemm/bytes/s8_vnni64_groups.h"
 #include "kernels/gemm/kernels.h"
@@ -19,35 +19,45 @@ template <int P>
 [[gnu::always_inline]] inline void load_scales(const S8GroupsTile& t, int64_t at, __m512 (&scale)[P]) {
   if (t.halves != nullptr) {
     BITGRAD_UNROLL(int p = 0; p < P; ++p)
-    scale[p] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(t.halves + at + 16 * p)));
+    scale[p] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(t.halves + at + int64_t{16} * p)));
   } else {
-    BITGRAD_UNROLL(int p = 0; p < P; ++p) scale[p] = _mm512_loadu_ps(t.scale + at + 16 * p);
+    BITGRAD_UNROLL(int p = 0; p < P; ++p) scale[p] = _mm512_loadu_ps(t.scale + at + int64_t{16} * p);
   }
 }
 
 // Group g of row r: sum += float(acc) * s (+ float(S) * m).
 template <int P>
-[[gnu::always_inline]] inline void add_group(const S8GroupsTile& t, int r, const GroupAt& at, const __m512i (&acc)[P],
-                                             const __m512 (&scale)[P], __m512 (&sum)[P]) {
-  const __m512 of_row = _mm512_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + at.g]);
+[[gnu::always_inline]] inline void add_group(const S8GroupsTile& t, int r, const GroupAt& group,
+                                             const __m512i (&acc)[P], const __m512 (&scale)[P], __m512 (&sum)[P]) {
+  const __m512 of_row = _mm512_set1_ps(t.row_scale == nullptr ? 1.0f : t.row_scale[r * t.groups + group.g]);
   const auto by_row = [&](__m512 x) { return t.row_scale == nullptr ? x : _mm512_mul_ps(x, of_row); };
   BITGRAD_UNROLL(int p = 0; p < P; ++p) {
     __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[p]), by_row(scale[p]));
     if (t.offset != nullptr)
-      y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(t.sums[r * t.groups + at.g])),
-                                         by_row(_mm512_loadu_ps(t.offset + at.params + 16 * p))));
+      y = _mm512_add_ps(y, _mm512_mul_ps(_mm512_set1_ps(static_cast<float>(t.sums[r * t.groups + group.g])),
+                                         by_row(_mm512_loadu_ps(t.offset + group.params + int64_t{16} * p))));
     sum[p] = _mm512_add_ps(sum[p], y);
   }
 }
 
 // What the sums of group g of row r begin with: (c - zb) S.
 template <int P>
-[[gnu::always_inline]] inline void start_group(const S8GroupsTile& t, int r, const GroupAt& at, __m512i (&acc)[P]) {
-  const int64_t i = r * t.groups + at.g;
+[[gnu::always_inline]] inline void start_group(const S8GroupsTile& t, int r, const GroupAt& group, __m512i (&acc)[P]) {
+  const int64_t i = r * t.groups + group.g;
   BITGRAD_UNROLL(int p = 0; p < P; ++p)
   acc[p] = t.column_by == nullptr
                ? _mm512_set1_epi32(t.start[i])
-               : _mm512_mullo_epi32(_mm512_set1_epi32(t.sums[i]), _mm512_loadu_si512(t.column_by + at.params + 16 * p));
+               : _mm512_mullo_epi32(_mm512_set1_epi32(t.sums[i]),
+                                    _mm512_loadu_si512(t.column_by + group.params + int64_t{16} * p));
+}
+
+// f acc + (c - zb) S, for sums that did not begin with it.
+template <int P>
+[[gnu::always_inline]] inline void shift_and_start(const S8GroupsTile& t, int r, const GroupAt& group,
+                                                   __m512i (&acc)[P]) {
+  __m512i start[P];
+  start_group<P>(t, r, group, start);
+  BITGRAD_UNROLL(int p = 0; p < P; ++p) acc[p] = _mm512_add_epi32(_mm512_slli_epi32(acc[p], t.shift), start[p]);
 }
 
 // R rows times P panels from `panel` on.
@@ -65,18 +75,17 @@ template <int R, int P, int fields>
   const uint8_t* b = t.b + int64_t{64} * panel;
   __m512 sum[R][P], scale[P];
   BITGRAD_UNROLL(int r = 0; r < R; ++r) { BITGRAD_UNROLL(int p = 0; p < P; ++p) sum[r][p] = _mm512_setzero_ps(); }
-  for (GroupAt at{t, 16 * panel}; at.g < t.groups; at.next()) {
+  for (GroupAt group{t, int64_t{16} * panel}; group.g < t.groups; group.next()) {
     __m512i acc[kSets][R][P];
     BITGRAD_UNROLL(int s = 0; s < kSets; ++s) {
       BITGRAD_UNROLL(int r = 0; r < R; ++r) {
         BITGRAD_UNROLL(int p = 0; p < P; ++p) acc[s][r][p] = _mm512_setzero_si512();
       }
     }
-    if constexpr (fields != 8) {  // without a shift
-      BITGRAD_UNROLL(int r = 0; r < R; ++r) start_group<P>(t, r, at, acc[0][r]);
+    if constexpr (fields != 8) {  // bits alone may have a shift
+      BITGRAD_UNROLL(int r = 0; r < R; ++r) start_group<P>(t, r, group, acc[0][r]);
     }
-    const int64_t steps = at.steps();
-    for (int64_t s = 0; s < steps; ++s, a += 4 * fields, b += b_step) {
+    for (int64_t s = group.steps(); s > 0; --s, a += ptrdiff_t{4} * fields, b += b_step) {
       __m512i closed[P];
       BITGRAD_UNROLL(int p = 0; p < P; ++p) closed[p] = _mm512_loadu_si512(b + ptrdiff_t{64} * p);
       BITGRAD_UNROLL(int f = 0; f < fields; ++f) {
@@ -101,19 +110,15 @@ template <int R, int P, int fields>
         acc[0][0][p] = _mm512_add_epi32(acc[0][0][p], kStays == 2 ? _mm512_srai_epi32(other, kWidth) : other);
       }
     }
-    if (R > 1 || at.of_param == 0) load_scales<P>(t, at.params, scale);
+    if (R > 1 || group.of_param == 0) load_scales<P>(t, group.params, scale);
     BITGRAD_UNROLL(int r = 0; r < R; ++r) {
-      if constexpr (fields == 8) {
-        __m512i start[P];
-        start_group<P>(t, r, at, start);
-        BITGRAD_UNROLL(int p = 0; p < P; ++p)
-        acc[0][r][p] = _mm512_add_epi32(_mm512_slli_epi32(acc[0][r][p], t.shift), start[p]);
-      }
-      add_group<P>(t, r, at, acc[0][r], scale, sum[r]);
+      if constexpr (fields == 8) shift_and_start<P>(t, r, group, acc[0][r]);
+      add_group<P>(t, r, group, acc[0][r], scale, sum[r]);
     }
   }
   BITGRAD_UNROLL(int r = 0; r < R; ++r) {
-    BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm512_storeu_ps(t.t + r * kPanelColumns + 16 * (panel + p), sum[r][p]);
+    BITGRAD_UNROLL(int p = 0; p < P; ++p)
+    _mm512_storeu_ps(t.t + r * kPanelColumns + int64_t{16} * (panel + p), sum[r][p]);
   }
 }
 
@@ -150,7 +155,8 @@ constexpr TileFunction kRows[kS8GroupsRows] = {&tile_rows<1, fields>, &tile_rows
 // still fit in a byte.
 constexpr int64_t kTableBytes = 256;
 // Bytes that are fetched ahead into L2. Look-ups take about as long as reading, so that the processor, which fetches
-// wider codes ahead by itself in time, has too few lines on the way.
+// wider codes ahead by itself in time, has too few lines on the way. Beyond the end nothing is fetched that is not
+// there.
 constexpr int64_t kAhead = 8192;
 
 void make_tables(const int8_t* row, int64_t steps, uint8_t* out) {
@@ -168,7 +174,7 @@ void make_tables(const int8_t* row, int64_t steps, uint8_t* out) {
               _mm512_add_epi16(column, _mm512_set1_epi16(static_cast<int16_t>(16 * half + 4 * f + 2 * pair)));
           sum = _mm512_add_epi16(sum, _mm512_maskz_permutexvar_epi16(kTakes[f], from, words));
         }
-        auto* const to = reinterpret_cast<__m256i*>(out + 32 * pair);
+        auto* const to = reinterpret_cast<__m256i*>(out + ptrdiff_t{32} * pair);
         _mm256_storeu_si256(to, _mm512_cvtepi16_epi8(_mm512_and_si512(sum, low_bits)));
         _mm256_storeu_si256(to + 2, _mm512_cvtepi16_epi8(_mm512_srai_epi16(sum, 3)));
       }
@@ -186,11 +192,11 @@ template <int P>
   const uint8_t *table = t.tables, *b = t.b + int64_t{64} * panel;
   __m512 sum[P], scale[P];
   BITGRAD_UNROLL(int p = 0; p < P; ++p) sum[p] = _mm512_setzero_ps();
-  for (GroupAt at{t, 16 * panel}; at.g < t.groups; at.next()) {
-    if (at.of_param == 0) load_scales<P>(t, at.params, scale);
+  for (GroupAt group{t, int64_t{16} * panel}; group.g < t.groups; group.next()) {
+    if (group.of_param == 0) load_scales<P>(t, group.params, scale);
     __m512i acc[P];
-    start_group<P>(t, 0, at, acc);
-    for (int64_t s = at.steps(); s > 0; --s, table += kTableBytes, b += b_step) {
+    start_group<P>(t, 0, group, acc);
+    for (int64_t s = group.steps(); s > 0; --s, table += kTableBytes, b += b_step) {
       const __m512i low[2] = {_mm512_loadu_si512(table), _mm512_loadu_si512(table + 128)};
       const __m512i high[2] = {_mm512_loadu_si512(table + 64), _mm512_loadu_si512(table + 192)};
       BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm_prefetch(b + ptrdiff_t{64} * p + kAhead, _MM_HINT_T1);
@@ -212,9 +218,9 @@ template <int P>
         BITGRAD_UNROLL(int p = 0; p < kAtOnce; ++p) acc[q + p] = _mm512_dpbusd_epi32(acc[q + p], eights, high_sum[p]);
       }
     }
-    add_group<P>(t, 0, at, acc, scale, sum);
+    add_group<P>(t, 0, group, acc, scale, sum);
   }
-  BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm512_storeu_ps(t.t + 16 * (panel + p), sum[p]);
+  BITGRAD_UNROLL(int p = 0; p < P; ++p) _mm512_storeu_ps(t.t + int64_t{16} * (panel + p), sum[p]);
 }
 
 void table_tile(int /*rows: 1*/, int /*bits: 1*/, const S8GroupsTile& t) {
@@ -235,8 +241,14 @@ void groups_tile(int rows, int bits, const S8GroupsTile& t) {
 }
 constexpr S8GroupsKernel kGroupsKernel{
     kS8GroupsRows, &groups_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2, true}, 250, 0.04};
-constexpr S8GroupsKernel kTableKernel{1,   &table_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2, true},
-                                      250, 0.02,        kTableBytes, &make_tables};
+constexpr S8GroupsKernel kTableKernel{
+    1,           &table_tile, &sum_of_row, {&transpose16_avx512, &widen_halves_avx2, true}, 175, 0.03,
+    kTableBytes, 6,           &make_tables};
+
+// More rows are as fast in tiles, which need no tables.
+bool tables_support(const GemmArgs& args) {
+  return args.m <= 2 && args.b.dtype.bits() == 1 && s8_vnni64_groups_supports(args);
+}
 
 }  // namespace
 }  // namespace bitgrad::kernels::gemm_detail
@@ -246,8 +258,7 @@ namespace bitgrad::kernels::gemm_impl {
 BITGRAD_DEFINE_GEMM(gemm_s8_s8_i32_vnni64_groups_avx512, gemm_detail::s8_vnni64_groups_supports(args),
                     gemm_detail::s8_vnni64_groups_cost(args, gemm_detail::kGroupsKernel),
                     gemm_detail::s8_vnni64_groups_gemm(args, gemm_detail::kGroupsKernel))
-BITGRAD_DEFINE_GEMM(gemm_s8_b1_i32_vnni64_tables_avx512,
-                    args.b.dtype.bits() == 1 && gemm_detail::s8_vnni64_groups_supports(args),
+BITGRAD_DEFINE_GEMM(gemm_s8_b1_i32_vnni64_tables_avx512, gemm_detail::tables_support(args),
                     gemm_detail::s8_vnni64_groups_cost(args, gemm_detail::kTableKernel),
                     gemm_detail::s8_vnni64_groups_gemm(args, gemm_detail::kTableKernel))
 
