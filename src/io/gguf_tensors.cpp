@@ -257,8 +257,8 @@ class BlocksToCodes {
   bool has_two() const {
     if (codec_.type != GgufType::kQ2_0 && codec_.type != GgufType::kTQ2_0 && codec_.type != GgufType::kTQ1_0)
       return false;
+    Block block;
     for (const uint8_t* in = data_.data(); in < data_.data() + data_.size(); in += type_.block_bytes) {
-      Block block;
       codec_.decode(in, block);
       if (std::find(block.numbers, block.numbers + type_.block_elements, 2) == block.numbers + type_.block_elements)
         continue;
