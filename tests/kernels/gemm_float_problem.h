@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "bitgrad/dtype/bf16.h"
 #include "bitgrad/dtype/codec.h"
 #include "bitgrad/kernels/gemm.h"
+#include "kernels/panel_scales.h"
 #include "support/gemm_int_problem.h"
 
 namespace bitgrad::test {
@@ -267,13 +269,25 @@ inline std::vector<const kernels::GemmKernel*> chain_kernels(Layout b = layouts:
   return rows;
 }
 
-// C's bytes after a row ran. Padding of a derived layout of B is noise.
-inline std::vector<uint8_t> run_row(const kernels::GemmKernel& kernel, const Problem& problem) {
+// C's bytes after a row ran. Padding of a derived layout of B is noise. panel: the dtype of the scales of groups in the
+// order of layout vnni64, in which they must be exact; none: the row orders them.
+inline std::vector<uint8_t> run_row(const kernels::GemmKernel& kernel, const Problem& problem,
+                                    std::optional<DType> panel = {}) {
   std::vector<uint8_t> c = problem.c_before;
   kernels::GemmArgs args = problem.args(c.data());
   std::vector<uint64_t> packed;
   Rng rng(5);
   derive(rng, args.b, kernel.b_layout, problem.n, problem.k, packed);
+  std::vector<float> floats;
+  std::vector<uint16_t> halves;
+  if (panel) {
+    const int64_t group = args.b.scale.col_group, groups = (problem.k + group - 1) / group;
+    floats.resize(static_cast<size_t>(kernels::panel_scale_count(problem.n, groups)));
+    kernels::order_panel_scales(args.b.scale, problem.n, problem.k, floats.data());
+    for (const float x : floats) halves.push_back(fp16_from_float(x));
+    args.b.panel_dtype = *panel;
+    args.b.panel_scales = *panel == dtypes::fp32 ? static_cast<const void*>(floats.data()) : halves.data();
+  }
   kernel.run(args);
   return c;
 }

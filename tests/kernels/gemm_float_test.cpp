@@ -165,6 +165,44 @@ TEST_CASE("rows of floats times vnni64 give the bits of chain512 for every dtype
   CHECK_FALSE(row.supports(Problem(dtypes::int8, false, dtypes::int4, false, 2, 20, 64, rng).args(nullptr)));
 }
 
+TEST_CASE("rows of floats times vnni64 read scales in fp16, and keep zeros, subnormal numbers and infinities",
+          "[cpu]") {
+  std::mt19937 rng(12);
+  const float edges[] = {0.0f, -0.0f, 1e-45f, -1e-39f, 3e37f}, scales[] = {0.0f, -0.0f, -1.5f, 0x1p-24f, 1.0f};
+  const auto bits_or_nan = [](std::vector<uint8_t> c) {  // which NaN is not defined
+    for (size_t at = 0; at + 4 <= c.size(); at += 4) {
+      float y;
+      std::memcpy(&y, &c[at], 4);
+      if (std::isnan(y)) std::memset(&c[at], 0xFF, 4);
+    }
+    return c;
+  };
+  for (const DType dtype : all_dtypes()) {
+    if (!layouts::vnni64.info().supports(dtype)) continue;
+    for (int64_t m = 1; m <= 4; ++m) {
+      const int64_t group = m % 2 == 0 ? 96 : 32, k = 1030;
+      Problem problem(dtypes::fp32, false, dtype, false, m, m == 1 ? 200 : 80, k, rng);
+      problem.b.add_parameters("scale", 1, (k + group - 1) / group, group, 1, rng);
+      for (size_t i = 0; i < problem.b.scale.size(); ++i) {
+        float& s = problem.b.scale[i];
+        s = i % 7 == 0 ? scales[i / 7 % 5] : fp16_to_float(fp16_from_float(s));
+      }
+      auto* const x = reinterpret_cast<float*>(problem.a.bytes.data());
+      for (size_t i = 0; i < 5; ++i) x[11 * i] = edges[i];
+      for (const float last : {1.0f, INFINITY, NAN}) {
+        x[1029] = last;
+        const std::vector<uint8_t> expected = bits_or_nan(problem.finished(problem.chain_sums()));
+        for (const GemmKernel* kernel : chain_kernels(layouts::vnni64)) {
+          INFO(kernel->name << " " << dtype << " m " << m << " last " << last);
+          CHECK((bits_or_nan(run_row(*kernel, problem)) == expected));
+          for (const DType panel : {dtypes::fp32, dtypes::fp16})
+            CHECK((bits_or_nan(run_row(*kernel, problem, panel)) == expected));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("fold_b_scale multiplies a scale along k into A and a scale along n onto the sum", "[cpu]") {
   std::mt19937 rng(4);
   for (const bool* order : kOrders) {

@@ -73,8 +73,8 @@ class KvCaches {
   // call.
   KvCache& of(const void* layer, int64_t features, int64_t heads);
   // The table of rope (rope_table) on the current device for positions before `end`, which layers with the same options
-  // share. On the CPU it grows with the text, by half at least; devices, which run recorded steps again, have all
-  // positions at once.
+  // share. On the CPU it grows with the text, by half at least; on other devices it has all positions from the
+  // beginning, as KvCache does.
   Tensor angles(const RopeOptions& rope, int64_t end);
   // Total over the layers that have run so far, without angles.
   int64_t bytes() const;

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kGroupsMostRows = 96, kMostBytesOfRows = int64_t{1} << 18;  // of a block; they stay in L2
 constexpr int64_t kGroupsMultiplyAdds = int64_t{1} << 22;                     // hides the cost of a parallel loop
 
-int64_t columns_of(int64_t rows, int64_t k) { return round_up(ceil_div(kGroupsMultiplyAdds, rows * k), kPanelColumns); }
-
 // All that is the same for all chunks.
 struct GroupsPlan {
   const GemmArgs& args;
@@ -52,7 +50,7 @@ struct GroupsPlan {
     const int64_t most =
         std::clamp<int64_t>(kMostBytesOfRows / (row_bytes() + table_bytes()), kernel.rows, kGroupsMostRows);
     rows = ceil_div(args.m, ceil_div(args.m, most));
-    columns = columns_of(rows, args.k);
+    columns = round_up(ceil_div(kGroupsMultiplyAdds, rows * args.k), kPanelColumns);
   }
   int64_t row_bytes() const { return steps * 4 * fields; }
   int64_t table_bytes() const { return steps * kernel.table_bytes; }  // of a row
@@ -205,9 +203,11 @@ double s8_vnni64_groups_cost(const GemmArgs& args, const S8GroupsKernel& kernel)
   // Tiles of fewer rows open B for fewer products.
   const double rows = std::max(m, std::min(m + 1.0, static_cast<double>(kernel.rows)));
   const bool in_place = args.a.dtype.bits() == 8 && args.k % (4 * fields) == 0;
-  const auto chunks =
-      static_cast<double>(args.m == 0 ? 0 : ceil_div(args.n, columns_of(args.m, std::max<int64_t>(1, args.k))));
-  const double tables = kernel.table_ns * chunks * m * static_cast<double>(vnni_steps(bits, args.k));
+  double tables = 0;
+  if (kernel.make_tables != nullptr && args.m > 0) {
+    const GroupsPlan plan(args, kernel);
+    tables = kernel.table_ns * m * static_cast<double>(ceil_div(args.n, plan.columns) * plan.steps);
+  }
   return kCall + tables + std::max(rows * n * k / kernel.gmacs, kByte * n * k / fields) +
          n * (groups * kernel.group_ns * m + params * kParam) + (in_place ? 0 : kExpand * m * k) + kOutput * m * n;
 }

@@ -155,8 +155,8 @@ constexpr TileFunction kRows[kS8GroupsRows] = {&tile_rows<1, fields>, &tile_rows
 // still fit in a byte.
 constexpr int64_t kTableBytes = 256;
 // Bytes that are fetched ahead into L2. Look-ups take about as long as reading, so that the processor, which fetches
-// wider codes ahead by itself in time, has too few lines on the way. Beyond the end nothing is fetched that is not
-// there.
+// wider codes ahead by itself in time, has too few lines on the way. Prefetches past the end of B are wasted,
+// but never fault.
 constexpr int64_t kAhead = 8192;
 
 void make_tables(const int8_t* row, int64_t steps, uint8_t* out) {

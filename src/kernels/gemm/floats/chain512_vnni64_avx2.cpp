@@ -1,5 +1,5 @@
 // gemm_f32_s8_f32_vnni64_avx2: up to 2 rows times 4 or 2 panels in halves of 8 columns. Codes are cut out by shift and
-// mask and become numbers by one fma, which is exact.
+// mask and become numbers by one fma, which is exact; one row of |q| <= 1 looks up q x.
 #include "base/simd.h"
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/floats/chain512_vnni64.h"

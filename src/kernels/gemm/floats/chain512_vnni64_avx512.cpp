@@ -1,5 +1,6 @@
 // gemm_f32_s8_f32_vnni64_avx512: up to 4 rows times 4 panels. Codes of at most 4 bits are looked up in a register,
-// whose entries repeat where a field has fewer bits: VPERMPS reads the low 4 bits of a lane.
+// whose entries repeat where a field has fewer bits: VPERMPS reads the low 4 bits of a lane. One row of |q| <= 1 looks
+// up q x.
 #include "base/simd.h"
 #include "kernels/gemm/floats/chain512.h"
 #include "kernels/gemm/floats/chain512_vnni64.h"
