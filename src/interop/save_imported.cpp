@@ -69,8 +69,7 @@ class Slots {
             "\nUse inputs int8, one scale for each token, or float.");
     require(rounded_ || !wanted, kSaved, "inputs ", enum_name(inputs_),
             ": got no weights of integer codes, expected some: inputs of weights that are floats are not rounded. "
-            "Quantize the "
-            "model, or use inputs float.");
+            "Quantize the model, or use inputs float.");
     return std::move(layers_);
   }
 

@@ -44,7 +44,7 @@ class PanelColumns {
     tile.lowest = dtype.kind() == DTypeKind::kSign  ? -1.0f
                   : dtype.kind() == DTypeKind::kInt ? -static_cast<float>(1 << (bits - 1))
                                                     : 0.0f;
-    tile.unit = dtype == dtypes::ternary || bits == 1;
+    tile.at_most_one = dtype == dtypes::ternary || bits == 1;
     alignas(64) float c[kMostPanelRows * kPanelColumns];
     tile.c = c;
     for (int64_t i = 0; i < args_.m;) {

@@ -19,7 +19,7 @@ struct ChainPanelTile {
   int panels;                          // 1 .. kVnniPanels
   int64_t steps;                       // lines of a panel per group of k
   float factor, lowest;                // q = factor u + lowest
-  bool unit;                           // |q| <= 1
+  bool at_most_one;                    // |q| <= 1
   const float *scale, *zero, *offset;  // [group][kPanelColumns]; zero and offset may be null
   const uint16_t* halves;              // fp16 in place of scale, or null; only for kernels with PanelLoops::halves
   float* c;                            // [row][kPanelColumns], written

@@ -19,7 +19,7 @@ constexpr int64_t kAhead = 4096;  // bytes
 
 template <int fields, Form form, int R, int P>
 struct Panels {
-  static constexpr bool kProducts = form == Form::kUnit && R == 1;  // q x is looked up in place of q
+  static constexpr bool kProducts = form == Form::kAtMostOne;  // q x is looked up in place of q
   static constexpr int kMask = (1 << (8 / fields)) - 1;
 
   const ChainPanelTile& t;

@@ -24,7 +24,7 @@ struct Table {
 
 template <int fields, Form form, int R, int P>
 struct Panels {
-  static constexpr bool kProducts = form == Form::kUnit && R == 1;  // q x is looked up in place of q
+  static constexpr bool kProducts = form == Form::kAtMostOne;  // q x is looked up in place of q
 
   const ChainPanelTile& t;
   const Table& table;

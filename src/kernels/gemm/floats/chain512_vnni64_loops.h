@@ -3,8 +3,8 @@
 // table_loops.h.
 #pragma once
 
-// What values of B have beside a scale. kUnit: nothing, and |q| <= 1, so that s (q x) is (s q) x, which one row uses.
-enum class Form { kScale, kUnit, kZero, kOffset };
+// What values of B have beside a scale. kAtMostOne: nothing, and |q| <= 1, so that s (q x) is (s q) x; of one row.
+enum class Form { kScale, kAtMostOne, kZero, kOffset };
 
 // R rows times all panels of a tile.
 template <int fields, Form form, int R>
@@ -48,7 +48,7 @@ void tile_fields(int rows, const ChainPanelTile& t) {
   if (t.zero != nullptr) return tile_form<kMostRows, fields, Form::kZero>(rows, t);
   if (t.offset != nullptr) return tile_form<kMostRows, fields, Form::kOffset>(rows, t);
   if constexpr (fields >= 4) {
-    if (t.unit) return tile_form<kMostRows, fields, Form::kUnit>(rows, t);
+    if (t.at_most_one && rows == 1) return tile_rows<fields, Form::kAtMostOne, 1>(t);
   }
   tile_form<kMostRows, fields, Form::kScale>(rows, t);
 }
