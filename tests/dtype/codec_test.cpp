@@ -100,7 +100,7 @@ TEST_CASE("rows of codes start on 8 bytes in memory and on one byte in files, wi
 }
 
 TEST_CASE("the tables hold the number of every raw code of every dtype") {
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     INFO(dtype.name());
     const DTypeInfo& info = dtype.info();
     const float* values = code_values(dtype);
@@ -136,7 +136,7 @@ TEST_CASE("int1 is 0 and 1, bint1 is -1 and 1, ternary holds -1, 0, 1 as 11, 00,
 
 TEST_CASE("expanders give every element of every dtype for any first and n, reading nothing outside the row") {
   Random random(7);
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     INFO(dtype.name());
     for (const int64_t cols : {1, 7, 8, 9, 31, 63, 64, 65, 300, 777}) {
       const ExactBytes row = file_row(dtype, random_raw(dtype, cols, random.next()));
@@ -153,7 +153,7 @@ TEST_CASE("expanders give every element of every dtype for any first and n, read
 
 TEST_CASE("every ISA expands to the bits of the scalar forms, from no byte but those that hold an element") {
   const IsaLevel old = isa_cap();
-  std::vector<DType> dtypes = code_dtypes();
+  std::vector<DType> dtypes = code_dtypes_with_own();
   dtypes.push_back(register_dtype({"levels2", 2, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f}}));
   dtypes.push_back(register_dtype({"levels3", 3, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f, 7.0f, 9.0f}}));
   dtypes.push_back(register_dtype({"levels6", 6, DTypeKind::kCodebook, 0, 0, {-1.5f, -0.0f, 0.25f}}));
@@ -203,7 +203,7 @@ TEST_CASE("every ISA widens fp16 and bf16 to the bits of the scalar forms, from 
 }
 
 TEST_CASE("expanders do not read before the first byte that holds an element") {
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     INFO(dtype.name());
     // The row pretends to start 800 elements before the allocation; 8 of them are whole bytes at every width.
     const std::vector<uint8_t> raw = random_raw(dtype, 100, 3);
@@ -230,7 +230,7 @@ TEST_CASE("zero elements need no work, even without memory") {
 TEST_CASE(
     "packing raw codes and reading them back gives the same codes, pad bits are zero, nothing beyond the row is "
     "written") {
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     INFO(dtype.name());
     for (int64_t n = 1; n <= 140; ++n) {
       const std::vector<uint8_t> raw = random_raw(dtype, n, static_cast<uint64_t>(n));
@@ -250,7 +250,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a raw byte with bits above the width does not spoil its neighbours") {
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     INFO(dtype.name());
     std::vector<uint8_t> dirty(29, 0), clean(29, 0);
     for (size_t i = 0; i < 29; ++i) {
@@ -263,7 +263,7 @@ TEST_CASE("a raw byte with bits above the width does not spoil its neighbours") 
 
 TEST_CASE("store_raw changes its element only") {
   Random random(5);
-  for (const DType dtype : code_dtypes()) {
+  for (const DType dtype : code_dtypes_with_own()) {
     std::vector<uint8_t> raw = random_raw(dtype, 50, 9);
     ExactBytes row = file_row(dtype, raw);
     for (int t = 0; t < 100; ++t) {

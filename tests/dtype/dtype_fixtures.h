@@ -79,7 +79,7 @@ inline DType my_ternary() { return register_dtype({"my_ternary", 2, DTypeKind::k
 inline DType my_uint8() { return register_dtype({"my_uint8", 8, DTypeKind::kUint, 0, 200, {}}); }
 
 // Every code dtype, three of which a program added.
-inline std::vector<DType> code_dtypes() {
+inline std::vector<DType> code_dtypes_with_own() {
   my_nf4();
   my_ternary();
   my_uint8();

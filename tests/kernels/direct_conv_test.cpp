@@ -13,8 +13,8 @@ namespace {
 
 using namespace kernels;
 using conv::DirectIsa;
+using test::DirectProblem;
 using test::for_taps;
-using test::Problem;
 
 const DType kImages[] = {dtypes::bint1, dtypes::int8, dtypes::uint8, dtypes::ternary, dtypes::uint4, dtypes::int3};
 const DType kWeights[] = {dtypes::bint1, dtypes::int8, dtypes::ternary, dtypes::int4, dtypes::uint7};
@@ -29,7 +29,7 @@ std::vector<const DirectIsa*> units() {
 TEST_CASE("direct convolutions of codes give the integers of direct loops", "[cpu]") {
   const int rounds = 160;
   for (int round = 0; round < rounds; ++round) {
-    Problem p(static_cast<uint64_t>(round));
+    DirectProblem p(static_cast<uint64_t>(round));
     const DType xd = kImages[p.draw(0, 5)], wd = kWeights[p.draw(0, 4)];
     const bool input_gradient = p.draw.flip();
     if (xd == dtypes::bint1 && !input_gradient) p.pad = static_cast<int>(p.draw(-1, 1));
@@ -48,7 +48,7 @@ TEST_CASE("direct convolutions of codes give the integers of direct loops", "[cp
 }
 
 TEST_CASE("direct convolutions scale, add a bias and stride their rows", "[cpu]") {
-  Problem p(100);
+  DirectProblem p(100);
   const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::int4, 2);
   const Tensor image_scale = test::random_tensor({p.images}, dtypes::fp32, 3, 0.25, 1.25),
@@ -79,7 +79,7 @@ double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_fl
 
 TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum", "[cpu]") {
   for (int round = 0; round < 100; ++round) {
-    Problem p(static_cast<uint64_t>(200 + round));
+    DirectProblem p(200 + static_cast<uint64_t>(round));
     const DType wd = kWeights[p.draw(0, 4)];
     const bool input_gradient = p.draw.flip(), bf16 = p.draw.flip(), folded = p.draw.flip();
     const Tensor x = test::random_tensor(p.image(input_gradient), dtypes::fp32, 1, -3, 5);
@@ -110,7 +110,7 @@ TEST_CASE("direct convolutions of floats are within the bound of an fp32 sum", "
 
 TEST_CASE("direct weight gradients are those of direct loops", "[cpu]") {
   for (int round = 0; round < 120; ++round) {
-    Problem p(static_cast<uint64_t>(300 + round));
+    DirectProblem p(300 + static_cast<uint64_t>(round));
     const DType xd = kImages[p.draw(0, 5)];
     const bool codes = p.draw.flip(), bf16 = p.draw.flip();
     if (xd == dtypes::bint1) p.pad = static_cast<int>(p.draw(-1, 1));
@@ -147,7 +147,7 @@ TEST_CASE("direct weight gradients are those of direct loops", "[cpu]") {
 }
 
 TEST_CASE("direct convolutions refuse what the unit does not know", "[cpu]") {
-  Problem p(1);
+  DirectProblem p(1);
   const Tensor x = test::random_tensor({p.images, p.g.h, p.g.w, p.c}, dtypes::int8, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::uint8, 2),
                y = Tensor::full({p.images * p.g.windows(), p.o}, dtypes::int32, 5);

@@ -15,7 +15,7 @@ namespace {
 
 using namespace kernels;
 using conv::FewIsa;
-using test::Problem;
+using test::DirectProblem;
 
 std::vector<const FewIsa*> units() {
   std::vector<const FewIsa*> all{&conv::few_emulated()};
@@ -23,8 +23,8 @@ std::vector<const FewIsa*> units() {
   return all;
 }
 
-Problem few_problem(uint64_t seed) {
-  Problem p = test::lane_problem(seed);
+DirectProblem few_problem(uint64_t seed) {
+  DirectProblem p = test::lane_problem(seed);
   p.c = p.draw.flip() ? 3 : p.draw(1, 5);
   if (p.draw.flip()) p.g.kh = p.g.kw = p.g.h = 3, p.g.oh = (p.g.top + 1) / p.g.stride_y + 1, p.g.w = p.g.ow + 2;
   p.g.ow = (p.g.w + p.g.left - p.g.kw) / p.g.stride_x + 1;
@@ -37,7 +37,7 @@ const DType kImages[] = {dtypes::int8, dtypes::uint8}, kWeights[] = {dtypes::bin
 // [cpu]: convolutions of the CPU, which a device gathers
 TEST_CASE("direct convolutions of few channels of codes give the integers of direct loops", "[cpu]") {
   for (int round = 0; round < 120; ++round) {
-    Problem p = few_problem(static_cast<uint64_t>(6000 + round));
+    DirectProblem p = few_problem(6000 + static_cast<uint64_t>(round));
     if (p.g.ow <= 0 || p.g.oh <= 0) continue;
     const Tensor x = test::random_tensor(p.image(false), kImages[p.draw(0, 1)], 1),
                  w = test::random_tensor({p.o, p.g.taps() * p.c}, kWeights[p.draw(0, 2)], 2),
@@ -75,7 +75,7 @@ void require_near(const Tensor& got, const std::vector<double>& sums, const std:
 
 TEST_CASE("direct convolutions of few channels of floats are within the bound of an fp32 sum", "[cpu]") {
   for (int round = 0; round < 100; ++round) {
-    Problem p = few_problem(static_cast<uint64_t>(7000 + round));
+    DirectProblem p = few_problem(7000 + static_cast<uint64_t>(round));
     if (p.g.ow <= 0 || p.g.oh <= 0) continue;
     p.pad = 0;
     const Tensor x = test::random_tensor(p.image(false), dtypes::fp32, 1, -3, 5);
@@ -95,7 +95,7 @@ double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_fl
 TEST_CASE("direct gradients of weights of few channels are those of direct loops for any number of threads", "[cpu]") {
   const int before = num_threads();
   for (int round = 0; round < 100; ++round) {
-    Problem p = few_problem(static_cast<uint64_t>(8000 + round));
+    DirectProblem p = few_problem(8000 + static_cast<uint64_t>(round));
     if (p.g.ow <= 0 || p.g.oh <= 0) continue;
     if (round % 8 == 0) p.images = p.draw(17, 40);
     const DType xd = p.draw.flip() ? dtypes::fp32 : kImages[p.draw(0, 1)];
@@ -138,7 +138,7 @@ TEST_CASE("direct gradients of weights of few channels are those of direct loops
 }
 
 TEST_CASE("direct convolutions of few channels refuse what they do not know", "[cpu]") {
-  Problem p(1);
+  DirectProblem p(1);
   p.c = 3;
   const Tensor x = test::random_tensor(p.image(false), dtypes::fp32, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::fp32, 2),

@@ -16,8 +16,8 @@ namespace {
 
 using namespace kernels;
 using conv::SignIsa;
+using test::DirectProblem;
 using test::for_taps;
-using test::Problem;
 
 std::vector<const SignIsa*> units(bool counts = false) {
   std::vector<const SignIsa*> all{&conv::signs_emulated()};
@@ -30,7 +30,7 @@ std::vector<const SignIsa*> units(bool counts = false) {
 // [caps]: every unit is named, and lanes in memory run under any cap
 TEST_CASE("direct convolutions of signs give the integers of direct loops", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = test::lane_problem(static_cast<uint64_t>(1000 + round));
+    DirectProblem p = test::lane_problem(1000 + static_cast<uint64_t>(round));
     p.c = p.draw(1, 9) * 8;
     p.pad = static_cast<int>(p.draw(-1, 1));
     const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),
@@ -63,7 +63,7 @@ TEST_CASE("direct convolutions of signs give the integers of direct loops", "[ca
   }
 }
 
-Problem transposed(Problem p) {
+DirectProblem transposed(DirectProblem p) {
   std::swap(p.c, p.o);
   return p;
 }
@@ -72,7 +72,7 @@ double rounded(double x) { return static_cast<double>(bf16_to_float(bf16_from_fl
 
 TEST_CASE("direct gradients of images from signs are within the bound of an fp32 sum", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = test::lane_problem(static_cast<uint64_t>(2000 + round));
+    DirectProblem p = test::lane_problem(2000 + static_cast<uint64_t>(round));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
     const Tensor x = test::random_tensor(p.image(true), dtypes::fp32, 1, -3, 5),
                  w = test::random_tensor({p.c, p.g.taps() * p.o}, dtypes::bint1, 2),
@@ -101,7 +101,7 @@ TEST_CASE("direct gradients of images from signs are within the bound of an fp32
 
 TEST_CASE("direct gradients of weights from signs are those of direct loops", "[caps][cpu]") {
   for (int round = 0; round < 150; ++round) {
-    Problem p = test::lane_problem(static_cast<uint64_t>(3000 + round));
+    DirectProblem p = test::lane_problem(3000 + static_cast<uint64_t>(round));
     if (round % 10 == 0) p.images = p.draw(64, 90);
     p.pad = static_cast<int>(p.draw(-1, 1));
     const bool bf16 = p.draw.flip(), folded = p.draw.flip();
@@ -143,7 +143,7 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
   const BitsMode before = bits_mode();
   set_bits_mode(BitsMode::kStrict);
   for (int round = 0; round < 100; ++round) {
-    Problem p = test::lane_problem(static_cast<uint64_t>(5000 + round));
+    DirectProblem p = test::lane_problem(5000 + static_cast<uint64_t>(round));
     p.pad = static_cast<int>(p.draw(-1, 1));
     const int64_t windows = p.images * p.g.windows(), k = p.g.taps() * p.c;
     const Tensor gy = test::random_tensor({windows, p.o}, dtypes::int8, 1),
@@ -158,7 +158,7 @@ TEST_CASE("direct gradients of int8 codes and signs are exact integers in every 
           sums[static_cast<size_t>(j * k + tap * p.c + i)] +=
               (pixel < 0 ? p.pad : xv[static_cast<size_t>(pixel * p.c + i)]) * gv[static_cast<size_t>(m * p.o + j)];
     });
-    Problem input_gradient = transposed(p);
+    DirectProblem input_gradient = transposed(p);
     input_gradient.sum(gv, w.elements(), true);
     const float w_scale = 0.3f;
     for (const SignIsa* unit : units()) {
@@ -186,13 +186,13 @@ TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, 
           "[cpu]") {
   const int before = num_threads();
   for (int round = 0; round < 20; ++round) {
-    Problem p = test::lane_problem(static_cast<uint64_t>(4000 + round));
+    DirectProblem p = test::lane_problem(4000 + static_cast<uint64_t>(round));
     p.images = p.draw(1, 70);
     const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),
                  gy = test::random_tensor({p.images, p.g.oh, p.g.ow, p.o}, dtypes::fp32, 2, -3, 5),
                  w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 3);
     std::vector<double> gw_first, gx_first;
-    Problem input_gradient = transposed(p);
+    DirectProblem input_gradient = transposed(p);
     for (const SignIsa* unit : units())
       for (const int threads : {1, 3}) {
         set_num_threads(threads);
@@ -212,7 +212,7 @@ TEST_CASE("direct convolutions of signs have the same bits for lanes in memory, 
 }
 
 TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else", "[cpu]") {
-  Problem p(5);
+  DirectProblem p(5);
   p.g = {3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1};
   p.images = 2;
   p.c = p.o = 16;
@@ -231,7 +231,7 @@ TEST_CASE("Inf and NaN in a gradient reach the taps inside and nothing else", "[
 }
 
 TEST_CASE("direct convolutions of signs refuse what they do not know", "[cpu]") {
-  Problem p(1);
+  DirectProblem p(1);
   p.c = 16;
   const Tensor x = test::random_tensor(p.image(false), dtypes::bint1, 1),
                w = test::random_tensor({p.o, p.g.taps() * p.c}, dtypes::bint1, 2),

@@ -50,8 +50,8 @@ inline void for_taps(const WindowGeometry& g, int64_t images, const std::functio
 }
 
 // A forward convolution, or gx (input_gradient: x is gy), and its sums in double with those of absolute values.
-struct Problem {
-  explicit Problem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
+struct DirectProblem {
+  explicit DirectProblem(uint64_t seed) : draw{{seed, Purpose::kUser, 7, 0}} {
     g = random_geometry(draw);
     images = draw(1, 3);
     c = draw(0, 3) == 0 ? draw(60, 70) : draw(1, 40);
@@ -127,8 +127,8 @@ struct Problem {
 };
 
 // Strides that may differ, kernels of up to 7 pixels, and channels at the edges of 16.
-inline Problem lane_problem(uint64_t seed) {
-  Problem p(seed);
+inline DirectProblem lane_problem(uint64_t seed) {
+  DirectProblem p(seed);
   WindowGeometry& g = p.g;
   if (p.draw.flip()) {
     g.kh = p.draw(1, 7);
