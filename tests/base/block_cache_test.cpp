@@ -254,7 +254,8 @@ TEST_CASE("pieces never overlap, and are all given back") {
   uint64_t i = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     if (live.size() < 12 && draws.bits32(i++) % 2 == 0) {
-      const int64_t bytes = 1 + static_cast<int64_t>(draws.bits32(i++) % (1u << (10 + draws.bits32(i++) % 12)));
+      const uint32_t most = 1u << (10 + draws.bits32(i++) % 12);
+      const int64_t bytes = 1 + static_cast<int64_t>(draws.bits32(i++) % most);
       live.push_back({static_cast<unsigned char*>(cache.acquire(bytes)), bytes, static_cast<unsigned char>(turn)});
       REQUIRE(aligned(live.back().data));
       std::memset(live.back().data, live.back().mark, static_cast<size_t>(bytes));

@@ -15,7 +15,7 @@ namespace bitgrad::cuda {
 // Not in an unnamed namespace: the emulation then knows its name.
 BITGRAD_GLOBAL void named_kernel_that_traps() { __trap(); }
 BITGRAD_GLOBAL void keeps_1000_bytes() {
-  __shared__ char kept[1000];
+  [[maybe_unused]] __shared__ char kept[1000];
   kept[0] = 1;
 }
 
