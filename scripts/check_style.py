@@ -10,8 +10,9 @@ clang-format  all tracked *.cpp *.h *.cu *.cuh. Not *.inc: their rows are aligne
               statement macros clang-format takes for expressions.
 clang-tidy    the same files, as the preset dev compiles them (headers: as the closest source). It judges changed lines
               only, so that nobody mends what others wrote. The most recently changed files come first.
-alone         the changed sources by the compiler of the preset dev, 0.8 s each, at most ten times N: the presets that
-              compile in batches do not notice an include that a neighbour has.
+alone         the public headers that changed or include one that did, and the changed sources, at most ten times N of
+              these, by the compiler of the preset dev, 0.8 s each: the presets that compile in batches do not notice an
+              include that a neighbour has.
 subjects      at most 72 characters, of commits that are younger than this script.
 
 Exit codes: 0 clean, 1 something to mend, 77 a tool is missing (scripts/setup.sh --style installs all).
@@ -126,11 +127,29 @@ def left_out(check, why, files):
         say(f"{check} leaves out {len(files)} files ({why}): {' '.join(files)}")
 
 
+def reached_headers(changed):
+    """The public headers of `changed` and those that include one of its files, by any chain."""
+    headers = [header for header in git("-C", "include", "ls-files", "*.h").splitlines()
+               if (ROOT / "include" / header).exists()]
+    includes = {header: set(re.findall(r'^#include "(bitgrad/[^"]+)"', (ROOT / "include" / header).read_text(), re.M))
+                for header in headers}
+    prefix = "include/"
+    reached = [file[len(prefix):] for file in changed if file.startswith(prefix)]
+    for part in reached:  # grows
+        reached += [user for user, used in includes.items() if part in used and user not in reached]
+    return [part for part in reached if part in includes]
+
+
 def check_alone(base, limit):
     compiled = compiled_sources()[1]
-    files = [file for file in changed_lines(base) if file in compiled]
-    checked = files[:10 * limit] if limit else files
-    left_out("alone", f"only {10 * limit} are compiled; --files 0 compiles all", files[len(checked):])
+    changed = git("diff", "--name-only", "--diff-filter=d", base, "--", *PATTERNS, "*.inc").splitlines()
+    headers = [f"build/dev/tests/headers/{header}.cpp" for header in reached_headers(changed)]
+    left_out("alone", "the preset dev does not compile them", [file for file in headers if file not in compiled])
+    sources = [file for file in changed_lines(base) if file in compiled]
+    sources += [file for file in changed if file in compiled and file not in sources]  # lost lines alone
+    limit = 10 * limit if limit else len(sources)
+    left_out("alone", f"only {limit} are compiled; --files 0 compiles all", sources[limit:])
+    checked = [file for file in headers if file in compiled] + sources[:limit]
 
     def compile_alone(file):
         folder, command = compiled[file]
@@ -140,7 +159,7 @@ def check_alone(base, limit):
     wrong = [result.stderr for result in in_parallel(compile_alone, checked) if result.returncode != 0]
     for text in wrong:
         print(text, flush=True)
-    say(f"alone: {len(checked)} changed sources, {len(wrong)} to mend")
+    say(f"alone: {len(checked)} sources and headers, {len(wrong)} to mend")
     return not wrong
 
 
