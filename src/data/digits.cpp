@@ -104,7 +104,8 @@ struct SplitStyle {
   float min_pen;  // radius in pixels
   float max_pen;
 };
-constexpr std::array<SplitStyle, 2> kSplits{{{600, 0.20f, 0.024f, 0.85f, 1.50f}, {200, 0.22f, 0.026f, 0.80f, 1.55f}}};
+constexpr std::array<SplitStyle, 2> kSplitStyles{
+    {{600, 0.20f, 0.024f, 0.85f, 1.50f}, {200, 0.22f, 0.026f, 0.80f, 1.55f}}};
 
 constexpr float kJitter = 0.017f;    // spread of an image's control points, in units of the box
 constexpr float kRotation = 0.075f;  // spread of tan(angle / 2)
@@ -303,7 +304,7 @@ void develop(const float* canvas, const Writer& writer, Draws& draws, uint8_t* p
 
 int draw_digit(uint64_t seed, uint32_t split, int64_t index, uint8_t* pixels) {
   const RandomStream stream{seed, Purpose::kDataset, site_id("digits"), split};
-  const SplitStyle& style = kSplits[split];
+  const SplitStyle& style = kSplitStyles[split];
   Draws draws(stream, static_cast<uint64_t>(index) * kBlocksPerImage);
   const int label = draws.below(kDigitClasses);
   const uint64_t hand = kWriterBlocks + static_cast<uint64_t>(draws.below(style.writers)) * kBlocksPerWriter;

@@ -18,7 +18,7 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kWhere = "data.text";
+constexpr std::string_view kDataText = "data.text";
 
 // Reads to the end and counts each byte.
 int64_t count_bytes(const std::string& path, ContentReader& reader, std::array<int64_t, 256>& occurs) {
@@ -26,15 +26,15 @@ int64_t count_bytes(const std::string& path, ContentReader& reader, std::array<i
   for (;;) {
     const int64_t before = reader.offset(), got = reader.read(piece.data(), std::ssize(piece));
     if (before == 0)
-      require_text(kWhere, path, {reinterpret_cast<const char*>(piece.data()), static_cast<size_t>(got)});
+      require_text(kDataText, path, {reinterpret_cast<const char*>(piece.data()), static_cast<size_t>(got)});
     for (int64_t i = 0; i < got; ++i) ++occurs[piece[static_cast<size_t>(i)]];
     if (got < std::ssize(piece)) return reader.offset();
   }
 }
 
 void check_keys(const DatasetSpec& spec) {
-  check_text_keys(kWhere, spec);
-  require(spec.targets.empty() || spec.targets == "last" || spec.targets == "each", kWhere, "targets: got '",
+  check_text_keys(kDataText, spec);
+  require(spec.targets.empty() || spec.targets == "last" || spec.targets == "each", kDataText, "targets: got '",
           spec.targets, "', expected last (the byte after the sample) or each (the next byte at every position).");
 }
 
@@ -65,12 +65,12 @@ std::pair<int64_t, int64_t> text_range(const DatasetSpec& spec, int64_t size) {
 std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   check_keys(spec);
   const std::string path = data_path(spec.root, spec.file);
-  const std::unique_ptr<InputFile> file = open_data_file(kWhere, spec, "file", spec.file, "a text");
+  const std::unique_ptr<InputFile> file = open_data_file(kDataText, spec, "file", spec.file, "a text");
   // Reads the file twice, so that only the split's part of the text is ever in memory.
   ContentReader all(path, *file);
   std::array<int64_t, 256> occurs{};
   const int64_t size = count_bytes(path, all, occurs);
-  if (size == 0) fail_with(ErrorCode::kData, kWhere, path, ": the file is empty.");
+  if (size == 0) fail_with(ErrorCode::kData, kDataText, path, ": the file is empty.");
   int64_t control = 0;
   for (size_t byte = 0; byte < occurs.size(); ++byte)
     if (is_control_byte(static_cast<char>(byte))) control += occurs[byte];
@@ -81,7 +81,7 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
     if (occurs[byte] > 0) id_of[byte] = static_cast<uint8_t>(vocabulary++);
   const auto [begin, end] = text_range(spec, size);
   if (end - begin <= spec.context)
-    fail_with(ErrorCode::kData, kWhere, path, ": split ", spec.split, ": got ", end - begin, " of the file's ", size,
+    fail_with(ErrorCode::kData, kDataText, path, ": split ", spec.split, ": got ", end - begin, " of the file's ", size,
               " bytes, expected more than context = ", spec.context,
               ". Take a longer text, a shorter context or another "
               "test_fraction (",
@@ -89,10 +89,10 @@ std::unique_ptr<Dataset> make_text_dataset(const DatasetSpec& spec) {
   TrackedBytes ids(end - begin, MemoryKind::kDataset);
   ContentReader text(path, *file);
   if (text.read(nullptr, begin) != begin || text.read(ids.data(), ids.size()) != ids.size())
-    fail_with(ErrorCode::kData, kWhere, path, ": the file became shorter while it was read.");
+    fail_with(ErrorCode::kData, kDataText, path, ": the file became shorter while it was read.");
   std::transform(ids.data(), ids.data() + ids.size(), ids.data(), [&](uint8_t byte) { return id_of[byte]; });
   TokenTask task;
-  task.where = kWhere;
+  task.where = kDataText;
   task.name = concat(path, " (", spec.split, ")");
   task.vocabulary = vocabulary;
   task.bytes_per_target = 1;

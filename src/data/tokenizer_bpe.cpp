@@ -22,12 +22,12 @@ constexpr uint64_t pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-struct Candidate {
+struct MergeCandidate {
   int64_t rank;
   size_t at;  // position of the left id
   uint64_t pair;
   int32_t merged;
-  bool operator>(const Candidate& other) const { return std::tie(rank, at) > std::tie(other.rank, other.at); }
+  bool operator>(const MergeCandidate& other) const { return std::tie(rank, at) > std::tie(other.rank, other.at); }
 };
 
 }  // namespace
@@ -46,7 +46,7 @@ void BpeMerges::apply(std::vector<int32_t>& word) const {
   const size_t n = word.size();
   if (n < 2) return;
   std::vector<size_t> next(n), before(n);  // n: no neighbor
-  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
+  std::priority_queue<MergeCandidate, std::vector<MergeCandidate>, std::greater<>> candidates;
   const auto consider = [&](size_t left) {
     const size_t right = left < n ? next[left] : n;
     if (right >= n) return;
@@ -59,7 +59,7 @@ void BpeMerges::apply(std::vector<int32_t>& word) const {
   }
   for (size_t i = 0; i < n; ++i) consider(i);
   while (!candidates.empty()) {
-    const Candidate top = candidates.top();
+    const MergeCandidate top = candidates.top();
     candidates.pop();
     const size_t left = top.at, right = next[left];
     if (word[left] == kGone || right >= n || pair_key(word[left], word[right]) != top.pair) continue;

@@ -8,7 +8,7 @@
 namespace bitgrad::data {
 namespace {
 
-constexpr std::string_view kBytes = "bytes";
+constexpr std::string_view kKind = "bytes";
 constexpr int64_t kAll = 256;
 
 class BytesTokenizer final : public Tokenizer {
@@ -16,7 +16,7 @@ class BytesTokenizer final : public Tokenizer {
   BytesTokenizer() {
     for (int64_t i = 0; i < kAll; ++i) all_[static_cast<size_t>(i)] = static_cast<char>(static_cast<uint8_t>(i));
   }
-  std::string_view kind() const override { return kBytes; }
+  std::string_view kind() const override { return kKind; }
   int64_t vocabulary() const override { return kAll; }
   void encode(std::string_view text, const Sink& sink) const override {
     std::array<int32_t, 4096> run;
@@ -27,7 +27,7 @@ class BytesTokenizer final : public Tokenizer {
     }
   }
   std::string_view bytes(int32_t id) const override {
-    require(id >= 0 && id < kAll, kBytes, "id: got ", id, ", expected 0 .. ", kAll - 1);
+    require(id >= 0 && id < kAll, kKind, "id: got ", id, ", expected 0 .. ", kAll - 1);
     return {all_.data() + id, 1};
   }
 

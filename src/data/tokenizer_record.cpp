@@ -14,7 +14,7 @@ namespace {
 
 using namespace data;
 
-constexpr std::string_view kWhere = "tokenizer";
+constexpr std::string_view kTokenizer = "tokenizer";
 constexpr int64_t kMostFileBytes = int64_t{1} << 28;
 constexpr int64_t kMostIds = int64_t{1} << 24;
 
@@ -24,10 +24,10 @@ auto reading(const std::string& what, Use use) {
   try {
     return use();
   } catch (const JsonError& e) {
-    fail_with(ErrorCode::kData, kWhere, what, ": ", e.what());
+    fail_with(ErrorCode::kData, kTokenizer, what, ": ", e.what());
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kData && e.code() != ErrorCode::kUsage) throw;
-    fail_with(ErrorCode::kData, kWhere, what, ": ", e.what());
+    fail_with(ErrorCode::kData, kTokenizer, what, ": ", e.what());
   }
 }
 
@@ -84,21 +84,21 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& path) {
     std::string ends;
     for (const TokenizerKind* k : tokenizer_kinds())
       if (!k->file_end.empty()) ends += concat(ends.empty() ? "" : ", ", k->file_end, " (", k->doc, ')');
-    fail(kWhere, "'", path, "': got a name with another end, expected a file of a tokenizer: ", ends, '.');
+    fail(kTokenizer, "'", path, "': got a name with another end, expected a file of a tokenizer: ", ends, '.');
   }
   const std::vector<uint8_t> bytes = read_file(path, kMostFileBytes);
   return reading(path, [&] {
     if (const Json added = kind->name == "sentencepiece" ? tokens_beside(folder_of(path)) : nullptr; !added.is_null())
       return make_sentencepiece_tokenizer(pieces_as_transformers({bytes.begin(), bytes.end()}, folder_of(path)), added);
     auto made = kind->open({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    require(made != nullptr && made->vocabulary() >= 1, kWhere, "the kind returned no tokenizer with ids");
+    require(made != nullptr && made->vocabulary() >= 1, kTokenizer, "the kind returned no tokenizer with ids");
     return made;
   });
 }
 
 Json tokenizer_record(const Tokenizer& tokenizer) {
   const TokenizerKind* const kind = find_tokenizer(tokenizer.kind());
-  require(kind != nullptr && kind->load != nullptr, kWhere, "kind '", tokenizer.kind(),
+  require(kind != nullptr && kind->load != nullptr, kTokenizer, "kind '", tokenizer.kind(),
           "' has no load function: a file that holds it could not be read");
   return {{"kind", tokenizer.kind()},
           {"vocabulary", tokenizer.vocabulary()},
@@ -110,18 +110,18 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const Json& record) {
   return reading("record", [&] {
     const std::string& name = record.at("kind").text();
     const TokenizerKind* const kind = find_tokenizer(name);
-    require(kind != nullptr && kind->load != nullptr, kWhere, "kind '", name,
+    require(kind != nullptr && kind->load != nullptr, kTokenizer, "kind '", name,
             "' is not known: it came from another program or from a plugin");
     auto made = kind->load(record.at("content"));
     const auto ids = record.at("vocabulary").get<int64_t>();
-    require(made != nullptr && made->vocabulary() == ids && ids >= 1 && ids <= kMostIds, kWhere, name, ": got ",
+    require(made != nullptr && made->vocabulary() == ids && ids >= 1 && ids <= kMostIds, kTokenizer, name, ": got ",
             made == nullptr ? 0 : made->vocabulary(), " ids, its record counts ", ids);
     return made;
   });
 }
 
 void check_text(const Tokenizer& tokenizer, std::string_view text, const std::string& path) {
-  require_text(kWhere, path, text);
+  require_text(kTokenizer, path, text);
   data::warn_of_control_bytes(path, std::count_if(text.begin(), text.end(), is_control_byte), std::ssize(text));
   if (tokenizer.kind() == "bytes") return;
   constexpr std::string_view kHint = "Convert it: iconv -t UTF-8.";

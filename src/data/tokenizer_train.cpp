@@ -12,14 +12,14 @@
 namespace bitgrad {
 namespace {
 
-constexpr std::string_view kWhere = "tokenizer train";
+constexpr std::string_view kTokenizerTrain = "tokenizer train";
 
 using Train = std::string (*)(const TokenizerTraining&, const std::vector<std::string>&, std::vector<std::string>&);
 struct Kind {
   std::string_view name;
   Train train;
 };
-constexpr Kind kKinds[] = {
+constexpr Kind kTrainerKinds[] = {
 #define BITGRAD_TOKENIZER_TRAINER(name, train, ...) {#name, data::train},
 #include "data/tokenizer_trainers.inc"
 #undef BITGRAD_TOKENIZER_TRAINER
@@ -38,11 +38,12 @@ size_t broken_at(std::string_view text) {
 void check_special(const std::vector<std::string>& special) {
   for (size_t i = 0; i < special.size(); ++i) {
     const std::string& token = special[i];
-    require(!token.empty(), kWhere, "special: got an empty text, expected a token such as <|endoftext|>");
-    require(broken_at(token) == token.npos, kWhere, "special: got '", printable(token), "', which is not UTF-8");
+    require(!token.empty(), kTokenizerTrain, "special: got an empty text, expected a token such as <|endoftext|>");
+    require(broken_at(token) == token.npos, kTokenizerTrain, "special: got '", printable(token),
+            "', which is not UTF-8");
     require(std::find(special.begin(), special.begin() + static_cast<std::ptrdiff_t>(i), token) ==
                 special.begin() + static_cast<std::ptrdiff_t>(i),
-            kWhere, "special: got '", printable(token), "' twice, expected each token once");
+            kTokenizerTrain, "special: got '", printable(token), "' twice, expected each token once");
   }
 }
 
@@ -54,10 +55,11 @@ void check_texts(const std::vector<std::string>& texts) {
     const size_t at = broken_at(text);
     if (at == text.npos) continue;
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    fail_with(ErrorCode::kData, kWhere, "text ", i + 1, " of ", texts.size(), ", line ", line, ", byte ", at,
+    fail_with(ErrorCode::kData, kTokenizerTrain, "text ", i + 1, " of ", texts.size(), ", line ", line, ", byte ", at,
               ": begins no well-formed UTF-8 character. Convert the text: iconv -t UTF-8.");
   }
-  if (bytes == 0) fail_with(ErrorCode::kData, kWhere, "got ", texts.size(), " empty texts, expected at least one byte");
+  if (bytes == 0)
+    fail_with(ErrorCode::kData, kTokenizerTrain, "got ", texts.size(), " empty texts, expected at least one byte");
 }
 
 void add_contents(const Json& object, std::string& all) {
@@ -87,11 +89,11 @@ std::string contents_of_lines(const std::string& path, const std::string& lines)
     try {
       add_contents(Json::parse(line, data::kLineLimits), all);
     } catch (const JsonError& e) {
-      fail_with(ErrorCode::kData, kWhere, printable(path), " line ", number, ": ", e.what(), '.');
+      fail_with(ErrorCode::kData, kTokenizerTrain, printable(path), " line ", number, ": ", e.what(), '.');
     }
   }
   if (all.empty())
-    fail_with(ErrorCode::kData, kWhere, "'", path,
+    fail_with(ErrorCode::kData, kTokenizerTrain, "'", path,
               "': got no text in members text, prompt, completion, or content of messages");
   return all;
 }
@@ -100,11 +102,13 @@ std::string contents_of_lines(const std::string& path, const std::string& lines)
 
 std::string training_text(const std::string& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 36;
-  if (!file_system().exists(path)) fail_with(ErrorCode::kData, kWhere, "'", path, "': no such file, expected a text");
+  if (!file_system().exists(path))
+    fail_with(ErrorCode::kData, kTokenizerTrain, "'", path, "': no such file, expected a text");
   const std::vector<uint8_t> bytes = read_file(path, kMostBytes);
   std::string text = data::plain_text(path, {bytes.begin(), bytes.end()});
-  require_text(kWhere, path, text);
-  if (text.empty()) fail_with(ErrorCode::kData, kWhere, "'", path, "': got an empty text, expected at least one byte");
+  require_text(kTokenizerTrain, path, text);
+  if (text.empty())
+    fail_with(ErrorCode::kData, kTokenizerTrain, "'", path, "': got an empty text, expected at least one byte");
   return path.ends_with(".jsonl") || path.ends_with(".jsonl.gz") ? contents_of_lines(path, text) : text;
 }
 
@@ -118,18 +122,18 @@ const std::vector<TokenizerTrainer>& tokenizer_trainers() {
 }
 
 TrainedTokenizer train_tokenizer(const TokenizerTraining& spec, const std::vector<std::string>& texts) {
-  const auto* const kind =
-      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.name == spec.kind; });
-  if (kind == std::end(kKinds)) {
+  const auto* const kind = std::find_if(std::begin(kTrainerKinds), std::end(kTrainerKinds),
+                                        [&](const Kind& k) { return k.name == spec.kind; });
+  if (kind == std::end(kTrainerKinds)) {
     std::vector<std::string> names;
     for (const TokenizerTrainer& known : tokenizer_trainers()) names.push_back(known.name);
-    fail(kWhere, unknown_name("kind", spec.kind, names));
+    fail(kTokenizerTrain, unknown_name("kind", spec.kind, names));
   }
-  const TokenizerTrainer& described = tokenizer_trainers()[static_cast<size_t>(kind - std::begin(kKinds))];
-  require(described.splits || spec.split.empty(), kWhere, "split: got ", spec.split, " for ", spec.kind,
+  const TokenizerTrainer& described = tokenizer_trainers()[static_cast<size_t>(kind - std::begin(kTrainerKinds))];
+  require(described.splits || spec.split.empty(), kTokenizerTrain, "split: got ", spec.split, " for ", spec.kind,
           ", which splits texts in its own way");
   constexpr int64_t kMost = int64_t{1} << 24;
-  require(spec.vocabulary <= kMost, kWhere, "vocabulary: got ", spec.vocabulary, ", expected at most ", kMost);
+  require(spec.vocabulary <= kMost, kTokenizerTrain, "vocabulary: got ", spec.vocabulary, ", expected at most ", kMost);
   check_special(spec.special);
   check_texts(texts);
   TrainedTokenizer out;

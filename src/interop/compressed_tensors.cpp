@@ -115,19 +115,20 @@ int64_t words_for(int64_t count, int bits) { return (count * bits + 31) / 32; }
 
 DType type_of_codes(int bits, bool is_signed) { return parse_dtype(concat(is_signed ? "int" : "uint", bits)); }
 
-struct Layout {
+struct WeightLayout {
   int64_t rows, cols, groups;
   bool one_scale;  // of the whole tensor
 };
-Layout layout_of(const HuggingFaceFiles& files, const std::string& weight, const Shape& shape,
-                 const CodeScheme& scheme) {
+WeightLayout layout_of(const HuggingFaceFiles& files, const std::string& weight, const Shape& shape,
+                       const CodeScheme& scheme) {
   const Shape scales(files.entry(weight + "_scale").shape);
   return {shape[0], shape[1], scheme.group == 0 ? 1 : shape[1] / scheme.group,
           scheme.group == 0 && scales.numel() == 1 && shape[0] != 1};
 }
 
 // Zero points, as many as scales; empty: none, or all are 0.
-std::vector<int32_t> read_zeros(const HuggingFaceFiles& files, const std::string& weight, const Layout& at, int bits) {
+std::vector<int32_t> read_zeros(const HuggingFaceFiles& files, const std::string& weight, const WeightLayout& at,
+                                int bits) {
   const std::string name = weight + "_zero_point";
   if (!files.contains(name)) return {};
   const bool packed = files.entry(name).dtype == "I32";
@@ -260,7 +261,7 @@ std::string wrong_with_codes(const HuggingFaceFiles& files, const std::string& w
   }
   const std::string zero = weight + "_zero_point";
   if (!wrong.empty() || (s.symmetric && !files.contains(zero))) return wrong;
-  const Layout at = layout_of(files, weight, shape, s);
+  const WeightLayout at = layout_of(files, weight, shape, s);
   const int64_t down = at.one_scale ? 1 : rows;
   zeros.emplace_back("I32", Shape{words_for(down, s.bits), groups});
   zeros.emplace_back("I8", Shape{down, groups});
@@ -269,7 +270,7 @@ std::string wrong_with_codes(const HuggingFaceFiles& files, const std::string& w
 }
 
 Tensor read_codes(const HuggingFaceFiles& files, const std::string& weight, const Shape& shape, const CodeScheme& s) {
-  const Layout at = layout_of(files, weight, shape, s);
+  const WeightLayout at = layout_of(files, weight, shape, s);
   std::vector<int32_t> zeros = read_zeros(files, weight, at, s.bits);
   const int64_t half = int64_t{1} << (s.bits - 1), unsigned_offset = zeros.empty() ? 0 : half;
   const uint8_t* const bytes = files.data(s.packed ? weight + "_packed" : weight);

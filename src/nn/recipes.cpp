@@ -58,7 +58,7 @@ LayerQuant integer(LayerQuant q) {
   return q;
 }
 
-std::map<std::string, LayerQuant>& registry() {
+std::map<std::string, LayerQuant>& recipe_registry() {
   static std::map<std::string, LayerQuant> recipes = [] {
     std::map<std::string, LayerQuant> list{
 #define BITGRAD_RECIPE(name, layer) {name, layer},
@@ -77,15 +77,15 @@ std::mutex g_mutex;
 std::vector<std::string> recipe_names() {
   const std::lock_guard lock(g_mutex);
   std::vector<std::string> names;
-  for (const auto& [name, quant] : registry()) names.push_back(name);
+  for (const auto& [name, quant] : recipe_registry()) names.push_back(name);
   return names;
 }
 
 LayerQuant find_recipe(const std::string& name) {
   {
     const std::lock_guard lock(g_mutex);
-    const auto found = registry().find(name);
-    if (found != registry().end()) return found->second;
+    const auto found = recipe_registry().find(name);
+    if (found != recipe_registry().end()) return found->second;
   }
   fail("recipe", unknown_name("recipe", name, recipe_names()));
 }
@@ -93,7 +93,7 @@ LayerQuant find_recipe(const std::string& name) {
 void register_recipe(const std::string& name, LayerQuant quant) {
   quant.recipe = name;
   const std::lock_guard lock(g_mutex);
-  require(registry().emplace(name, std::move(quant)).second, "register_recipe", "a recipe '", name,
+  require(recipe_registry().emplace(name, std::move(quant)).second, "register_recipe", "a recipe '", name,
           "' exists already.");
 }
 

@@ -57,10 +57,10 @@ detail::ConvForm checked_form(std::string_view where, const Tensor& x, const Ten
   return form;
 }
 
-detail::GradientProduct product_gx(const Tensor& gy, const Tensor& w) {
+detail::GradientProduct conv_product_gx(const Tensor& gy, const Tensor& w) {
   return {"gx", "w", gy, false, w, false, std::nullopt};
 }
-detail::GradientProduct product_gw(const Tensor& gy, const Tensor& x) {
+detail::GradientProduct conv_product_gw(const Tensor& gy, const Tensor& x) {
   return {"gw", "x", gy, true, x, false, std::nullopt};
 }
 
@@ -165,10 +165,10 @@ struct IntegerConv2d {
 
 Var conv2d(const Var& x, const Var& w, const Var& bias, const Conv2dOptions& options, const ProductModes& modes) {
   if (x.tracked() && w.defined()) {
-    check_product(modes.gx, named(product_gx({}, w.value()).form()));
+    check_product(modes.gx, named(conv_product_gx({}, w.value()).form()));
     detail::check_conv_gx(modes.gx, form_of(w.value()), std::max<int64_t>(1, options.kernel[0] * options.kernel[1]));
   }
-  if (w.tracked() && x.defined()) check_product(modes.gw, named(product_gw({}, x.value()).form()));
+  if (w.tracked() && x.defined()) check_product(modes.gw, named(conv_product_gw({}, x.value()).form()));
   return bias.defined() ? apply<Conv2d>({x, w, bias}, options, modes) : apply<Conv2d>({x, w}, options, modes);
 }
 

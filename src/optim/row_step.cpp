@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kChunk = 16384;         // elements per chunk: four arrays of 64 KiB
 constexpr int64_t kUpdateBlock = 131072;  // elements per block: 512 KiB of gradients
 constexpr int64_t kMostRows = 64;
-constexpr int64_t kMostInBlock = 1 << 20;  // limit for blocks that blocks of moments enlarge
+constexpr int64_t kMostInRowBlock = 1 << 20;  // limit for blocks that blocks of moments enlarge
 
 Tensor scratch_rows(int64_t rows, int64_t cols) {
   return Tensor::empty({rows, cols}, dtypes::fp32, MemoryKind::kWorkspace);
@@ -49,7 +49,7 @@ RowStep::RowStep(Parameter& parameter, const UpdateRule& rule, Moments& moments,
   int64_t unit = row_unit(p_);
   if (in_blocks(kind) && !swept_moments().empty()) {
     const int64_t full = std::lcm(unit, kernels::kMomentBlock / std::gcd(cols, kernels::kMomentBlock));
-    in_order_ = std::min(full, rows) * cols > kMostInBlock && full > unit && rows > unit;
+    in_order_ = std::min(full, rows) * cols > kMostInRowBlock && full > unit && rows > unit;
     if (!in_order_) unit = full;
   }
   chunk_ = std::max(kChunk / cols / unit * unit, unit);

@@ -24,13 +24,13 @@ constexpr std::string_view kWhere = "quant_statistics";
 
 using Rows = std::function<Tensor(int64_t begin, int64_t end)>;
 
-struct Part {
+struct BlockStatistics {
   std::array<int64_t, 256> raw{};  // number of elements per raw code
   int64_t saturated = 0, passed = 0;
   double signal = 0, noise = 0;
 };
 
-void count_codes(const Tensor& codes, Part& part) {
+void count_codes(const Tensor& codes, BlockStatistics& part) {
   std::vector<uint8_t> raw(static_cast<size_t>(codes.cols()));
   for (int64_t r = 0; r < codes.rows(); ++r) {
     const auto* row = static_cast<const uint8_t*>(codes.data()) + r * codes.stride();
@@ -73,7 +73,7 @@ int64_t count_passed(const QuantSpec& spec, const QuantParams& params, const Ten
   return std::count_if(from, from + g.numel(), [](float v) { return v != 0.0f; });
 }
 
-void add_noise(const Tensor& codes, const Tensor& x, Part& part) {
+void add_noise(const Tensor& codes, const Tensor& x, BlockStatistics& part) {
   const Tensor values = dequantize_tensor(codes, MemoryKind::kWorkspace);
   const float *w = x.as<float>(), *v = values.as<float>();
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -122,9 +122,9 @@ QuantStatistics sweep(const QuantSpec& spec, const Tensor& codes, int64_t unit, 
   const int64_t rows = matrix.rows(), cols = matrix.cols();
   const CodeRange range = find_quantizer(spec.scheme).code_range(spec);
   const int64_t step = std::max(kBlockElements / std::max<int64_t>(cols, 1) / unit, int64_t{1}) * unit;
-  std::vector<Part> parts(static_cast<size_t>(codes.numel() == 0 ? 0 : (rows + step - 1) / step));
+  std::vector<BlockStatistics> parts(static_cast<size_t>(codes.numel() == 0 ? 0 : (rows + step - 1) / step));
   parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t block) {
-    Part& part = parts[static_cast<size_t>(block)];
+    BlockStatistics& part = parts[static_cast<size_t>(block)];
     const int64_t begin = block * step, end = std::min(begin + step, rows);
     const auto params = detail::params_of_rows(codes.quant(), cols, begin, end);
     const Tensor c = matrix.without_quant().row_slice(begin, end).with_quant(params);
@@ -135,8 +135,8 @@ QuantStatistics sweep(const QuantSpec& spec, const Tensor& codes, int64_t unit, 
     part.passed = count_passed(spec, *params, x);
     add_noise(c, x, part);
   });
-  Part sum;
-  for (const Part& p : parts) {
+  BlockStatistics sum;
+  for (const BlockStatistics& p : parts) {
     for (size_t i = 0; i < p.raw.size(); ++i) sum.raw[i] += p.raw[i];
     sum.saturated += p.saturated;
     sum.passed += p.passed;

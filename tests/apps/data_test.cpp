@@ -34,7 +34,7 @@ double weight_of(int64_t i, int64_t j, int64_t from, int64_t to) {
 }  // namespace
 
 TEST_CASE("pack reads every form of PNG and JPEG, with the classes in the order of their names") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   const Bytes rgb = random_bytes(8 * 8 * 3, 1), gray = random_bytes(64, 2);
   Bytes rgba, wide_gray, gray_alpha, indices, palette{10, 20, 30, 200, 100, 0};
   for (size_t p = 0; p < 64; ++p) {
@@ -89,7 +89,7 @@ TEST_CASE("pack reads every form of PNG and JPEG, with the classes in the order 
 }
 
 TEST_CASE("pack resizes by areas and between centers") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   const std::pair<int64_t, int64_t> sizes[] = {{13, 7}, {5, 40}, {6, 6}, {1, 1}, {32, 9}, {64, 12}};
   std::vector<Bytes> pictures;
   for (size_t i = 0; i < std::size(sizes); ++i) {
@@ -119,7 +119,7 @@ TEST_CASE("pack resizes by areas and between centers") {
 }
 
 TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   const Bytes good = png(4, 4, 0, random_bytes(16, 1)), color = of_hex(kColorJpeg);
   folder.write("set/a/1.png", good);
   folder.write("set/a/2.png", Bytes(good.begin(), good.end() - 20));
@@ -156,7 +156,7 @@ TEST_CASE("pack lists every file that cannot be packed, or leaves them out") {
 }
 
 TEST_CASE("pack reports missing arguments") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   folder.write("set/a/1.png", png(1, 1, 0, {7}));
   folder.write("test/b/1.png", png(1, 1, 0, {7}));
   folder.write("flat/1.png", png(1, 1, 0, {7}));
@@ -183,7 +183,7 @@ TEST_CASE("pack reports missing arguments") {
 }
 
 TEST_CASE("data info describes a folder of classes, and refuses what does not exist") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   const std::vector<uint8_t> begin{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   folder.write("set/a/1.png", begin);
   folder.write("set/b/1.png", begin);

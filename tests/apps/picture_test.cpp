@@ -13,7 +13,7 @@ namespace {
 
 // The only picture, packed.
 Bytes packed_picture(const Bytes& file, const std::vector<std::string>& more = {}) {
-  const PictureFolder folder;
+  const PictureFiles folder;
   folder.write("set/a/1", file);
   const ProcessResult r = folder.pack("set", more);
   INFO(r.err);
@@ -82,7 +82,7 @@ TEST_CASE("transparency is dropped and never blended: of alpha, of palettes and 
 }
 
 TEST_CASE("CMYK is read, and the orientation in EXIF data is applied") {
-  const PictureFolder folder;
+  const PictureFiles folder;
   folder.write("set/a/1.jpg", of_hex(kCmykJpeg));
   CHECK(folder.pack("set").code == 0);
 

@@ -102,7 +102,7 @@ inline constexpr const char* kGrayPixels =
     "18"
     "1e25aeb6bbb5";
 
-class PictureFolder {
+class PictureFiles {
  public:
   void write(const std::string& name, const Bytes& bytes) const {
     std::filesystem::create_directories(std::filesystem::path(folder_.file(name)).parent_path());

@@ -36,7 +36,7 @@ Bytes classes(size_t samples, int count) {
 }
 
 // The data that every starter needs.
-void write_data(const test::PictureFolder& folder) {
+void write_data(const test::PictureFiles& folder) {
   for (const char* part : {"train", "t10k"}) {
     const std::string name = std::string("mnist/") + part;
     folder.write(name + "-images-idx3-ubyte.gz", idx({120, 28, 28}, noise(size_t{120} * 28 * 28)));
@@ -87,7 +87,7 @@ Commands commands_of(const std::string& starter) {
 }  // namespace
 
 TEST_CASE("every starter runs from the first command to the files that it names") {
-  const test::PictureFolder folder;
+  const test::PictureFiles folder;
   write_data(folder);
   const auto shell = [&](const std::string& command) {
     const std::string script =

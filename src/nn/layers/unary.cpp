@@ -7,32 +7,32 @@
 namespace bitgrad {
 namespace {
 
-constexpr const char* kOperand = "input";
+constexpr const char* kInput = "input";
 
 class UnaryLayer final : public detail::ValuesLayer {
  public:
   explicit UnaryLayer(UnaryOp op) : op_(op) {}
   Var forward(const Var& x) override {
     if (op_ == UnaryOp::relu && x.dtype() == dtypes::int32) return integer_relu(x);
-    return detail::in_values(operand(kOperand, x), y_, [this](const Var& in) { return unary(op_, in); });
+    return detail::in_values(operand(kInput, x), y_, [this](const Var& in) { return unary(op_, in); });
   }
   // Functions that are no bounds of codes become tables of codes.
   std::vector<std::string> operand_names() const override {
     return op_ == UnaryOp::relu || op_ == UnaryOp::hardtanh ? std::vector<std::string>()
-                                                            : std::vector<std::string>{kOperand};
+                                                            : std::vector<std::string>{kInput};
   }
   Form plan(const Form& in, PlanRequests&) override {
     const bool integers = in.dtype == dtypes::int32;
     if (integers && op_ == UnaryOp::relu) return in;
     require(detail::is_values(in.dtype), unary_name(op_), "needs fp32 input, got ", in.dtype,
             integers ? ". Put dequantize before it" : ". Put it before the quantizer, or dequantize before it");
-    plan_operand(kOperand, in);
+    plan_operand(kInput, in);
     return planned_as(in, in.float_output());
   }
   inference::Value lower(inference::Graph& graph, inference::Value x) override {
     if (graph[x].form.dtype == dtypes::int32)
       return detail::add_passing(graph, path(), inference::Pointwise{op_}, x, graph[x].form.sample);
-    x = lower_operand(kOperand, graph, x);
+    x = lower_operand(kInput, graph, x);
     return detail::add_node(graph, path(), inference::Pointwise{op_}, x, detail::values_like(graph[x].form, y_));
   }
   std::string_view kind() const override { return unary_name(op_); }
