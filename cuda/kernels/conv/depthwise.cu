@@ -26,7 +26,7 @@ BITGRAD_DEVICE inline float number_of(const Images& images, int64_t image, int64
 
 enum class DepthwiseStore : uint8_t { kFp32, kBf16, kInt32 };
 
-struct Forward {
+struct DepthwiseForward {
   DepthwiseForm form;
   Images x;
   const float *pad, *w, *scale, *bias;
@@ -35,7 +35,7 @@ struct Forward {
   DepthwiseStore store;
 };
 
-BITGRAD_GLOBAL void depthwise_forward_kernel(Forward p, int64_t n) {
+BITGRAD_GLOBAL void depthwise_forward_kernel(DepthwiseForward p, int64_t n) {
   const WindowGeometry& g = p.form.geometry;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, outputs = p.form.channels * p.form.multiplier;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
@@ -135,16 +135,16 @@ DepthwiseStore store_of(DType y) {
 void depthwise_forward_cuda(const DepthwiseForwardArgs& args) {
   const int64_t n = args.form.samples * args.form.geometry.windows() * args.form.outputs();
   if (n == 0) return;
-  const Forward p{args.form,
-                  images_of(args.x),
-                  static_cast<const float*>(args.pad),
-                  static_cast<const float*>(args.w),
-                  args.scale,
-                  args.bias,
-                  args.first_tap,
-                  args.end_tap,
-                  args.y,
-                  store_of(args.y_dtype)};
+  const DepthwiseForward p{args.form,
+                           images_of(args.x),
+                           static_cast<const float*>(args.pad),
+                           static_cast<const float*>(args.w),
+                           args.scale,
+                           args.bias,
+                           args.first_tap,
+                           args.end_tap,
+                           args.y,
+                           store_of(args.y_dtype)};
   launch(depthwise_forward_kernel, cover(n, "depthwise_forward_cuda"), p, n);
 }
 

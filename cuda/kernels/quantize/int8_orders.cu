@@ -32,7 +32,7 @@ struct OrdersCall {
 
 inline constexpr float kQmax = 127.0f, kEps = 0x1p-126f;
 inline constexpr int kInfinity = 0x7F800000;
-inline constexpr int kWarps = 8, kBlockRows = 64, kBlockCols = 256;
+inline constexpr int kOrdersWarps = 8, kOrdersRows = 64, kBlockCols = 256;
 
 template <bool kBf16>
 BITGRAD_DEVICE inline Numbers8 load_gradient(const OrdersCall& call, int64_t r, int64_t c) {
@@ -46,15 +46,15 @@ BITGRAD_DEVICE inline int abs_bits(float x) { return __float_as_int(x) & 0x7FFFF
 // A block processes 64 rows of 256 columns: one row at a time per warp, one octet per thread.
 template <bool kBf16>
 BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
-  __shared__ int of_warp[kWarps][kBlockCols];
+  __shared__ int of_warp[kOrdersWarps][kBlockCols];
   const Cell block = cell_of(blockIdx.x, (call.cols + kBlockCols - 1) / kBlockCols);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t c = block.col * kBlockCols + 8 * lane, count = call.cols - c;
   Numbers8 fold;
   for (int k = 0; k < 8; ++k) fold.v[k] = call.by_row.fold != nullptr && k < count ? call.by_row.fold[c + k] : 1.0f;
   int max[8] = {};
-  for (int i = warp; i < kBlockRows; i += kWarps) {
-    const int64_t r = block.row * kBlockRows + i;
+  for (int i = warp; i < kOrdersRows; i += kOrdersWarps) {
+    const int64_t r = block.row * kOrdersRows + i;
     if (r >= call.rows) break;
     const Numbers8 x = load_gradient<kBf16>(call, r, c);
     if (call.by_column.codes != nullptr) {
@@ -77,7 +77,7 @@ BITGRAD_GLOBAL void largest_kernel(OrdersCall call) {
   for (int k = 0; k < 8; ++k) of_warp[warp][k * 32 + lane] = max[k];
   __syncthreads();
   int top = 0;
-  for (int w = 0; w < kWarps; ++w) top = of_warp[w][threadIdx.x] > top ? of_warp[w][threadIdx.x] : top;
+  for (int w = 0; w < kOrdersWarps; ++w) top = of_warp[w][threadIdx.x] > top ? of_warp[w][threadIdx.x] : top;
   const int64_t column = block.col * kBlockCols + 8 * lane + warp;  // word warp * 32 + lane
   if (column < call.cols) atomicMax(reinterpret_cast<int*>(call.by_column.scales) + column, top);
 }
@@ -186,8 +186,8 @@ OrderCall order_call(const Int8Order& order) {
 
 template <bool kBf16>
 void run_orders(const OrdersCall& call, bool turned) {
-  const int64_t blocks = ceil_div(call.rows, kBlockRows) * ceil_div(call.cols, kBlockCols);
-  const LaunchShape shape{{static_cast<unsigned>(blocks)}, {32 * kWarps}, 0, 1, "int8_largest_cuda"};
+  const int64_t blocks = ceil_div(call.rows, kOrdersRows) * ceil_div(call.cols, kBlockCols);
+  const LaunchShape shape{{static_cast<unsigned>(blocks)}, {32 * kOrdersWarps}, 0, 1, "int8_largest_cuda"};
   launch(largest_kernel<kBf16>, shape, call);
   int64_t octets = ceil_div(call.cols, 8);
   const auto finish = [&](const OrderCall& order, int64_t n) {

@@ -49,23 +49,23 @@ using FloatKernel = void (*)(FloatMmaArgs);
 struct FloatKernels {
   FloatKernel rows, groups, turned_b, turned;
 };
-#define BITGRAD_FLOAT_MMA(type, bits, turned)                                                                     \
+#define BITGRAD_FLOAT_ROW(type, bits, turned)                                                                     \
   {gemm_##type##_w##bits##_mma_sm80, gemm_##type##_w##bits##_groups_mma_sm80, gemm_##type##_w##bits##_t_mma_sm80, \
    turned},
-#define BITGRAD_FLOAT_MMAS(type)                              \
+#define BITGRAD_FLOAT_TABLE(type)                             \
   {                                                           \
-    BITGRAD_FLOAT_MMA(type, 1, gemm_##type##_t_w1_t_mma_sm80) \
-    BITGRAD_FLOAT_MMA(type, 2, gemm_##type##_t_w2_t_mma_sm80) \
-    BITGRAD_FLOAT_MMA(type, 3, nullptr)                       \
-    BITGRAD_FLOAT_MMA(type, 4, gemm_##type##_t_w4_t_mma_sm80) \
-    BITGRAD_FLOAT_MMA(type, 5, nullptr)                       \
-    BITGRAD_FLOAT_MMA(type, 6, nullptr)                       \
-    BITGRAD_FLOAT_MMA(type, 7, nullptr)                       \
-    BITGRAD_FLOAT_MMA(type, 8, gemm_##type##_t_w8_t_mma_sm80) \
+    BITGRAD_FLOAT_ROW(type, 1, gemm_##type##_t_w1_t_mma_sm80) \
+    BITGRAD_FLOAT_ROW(type, 2, gemm_##type##_t_w2_t_mma_sm80) \
+    BITGRAD_FLOAT_ROW(type, 3, nullptr)                       \
+    BITGRAD_FLOAT_ROW(type, 4, gemm_##type##_t_w4_t_mma_sm80) \
+    BITGRAD_FLOAT_ROW(type, 5, nullptr)                       \
+    BITGRAD_FLOAT_ROW(type, 6, nullptr)                       \
+    BITGRAD_FLOAT_ROW(type, 7, nullptr)                       \
+    BITGRAD_FLOAT_ROW(type, 8, gemm_##type##_t_w8_t_mma_sm80) \
   }
-constexpr FloatKernels kFloatKernels[2][8] = {BITGRAD_FLOAT_MMAS(bf16), BITGRAD_FLOAT_MMAS(f32)};
-#undef BITGRAD_FLOAT_MMAS
-#undef BITGRAD_FLOAT_MMA
+constexpr FloatKernels kFloatKernels[2][8] = {BITGRAD_FLOAT_TABLE(bf16), BITGRAD_FLOAT_TABLE(f32)};
+#undef BITGRAD_FLOAT_TABLE
+#undef BITGRAD_FLOAT_ROW
 
 void run_floats(const GemmArgs& args, bool narrow_products, const char* name) {
   if (args.m <= 0 || args.n <= 0) return;

@@ -5,8 +5,6 @@
 namespace bitgrad::cuda::gemm {
 namespace {
 
-constexpr int kStep = kReferenceStep;
-
 // Codes of at most 8 bits: int32 sums within a step, int64 overall; zero points are subtracted at the end.
 struct Narrow {
   using Number = int16_t;
@@ -29,8 +27,8 @@ template <typename T>
 BITGRAD_DEVICE void load_tile(const Operand& x, int64_t f0, int64_t free, int64_t k0, int64_t k_end,
                               typename T::Number (*tile)[T::kPitch]) {
   constexpr int kTile = T::kTile;
-  for (int at = static_cast<int>(threadIdx.x); at < kTile * kStep; at += kReferenceThreads) {
-    const int f = x.k_major ? at % kTile : at / kStep, k = x.k_major ? at / kTile : at % kStep;
+  for (int at = static_cast<int>(threadIdx.x); at < kTile * kReferenceStep; at += kReferenceThreads) {
+    const int f = x.k_major ? at % kTile : at / kReferenceStep, k = x.k_major ? at / kTile : at % kReferenceStep;
     if (f0 + f >= free || k0 + k >= k_end) continue;
     int64_t number = integer_at(x, f0 + f, k0 + k);
     if (T::kZerosInNumbers && x.scale.zero != nullptr) {
@@ -124,7 +122,7 @@ BITGRAD_DEVICE void add_group(const IntArgs& args, int64_t i, int64_t j, int64_t
 template <typename T>
 BITGRAD_DEVICE void run_tile(const IntArgs& args) {
   constexpr int kSide = T::kSide, kTile = T::kTile;
-  __shared__ typename T::Number a[kStep][T::kPitch], b[kStep][T::kPitch];
+  __shared__ typename T::Number a[kReferenceStep][T::kPitch], b[kReferenceStep][T::kPitch];
   const Output& out = args.out;
   const unsigned down = static_cast<unsigned>((out.m + kTile - 1) / kTile);
   const int64_t i0 = int64_t{blockIdx.x % down} * kTile, j0 = int64_t{blockIdx.x / down} * kTile;
@@ -135,12 +133,12 @@ BITGRAD_DEVICE void run_tile(const IntArgs& args) {
   sums.clear();
   for (int64_t first = 0; first < out.k; first += args.group) {
     const int64_t end = first + args.group < out.k ? first + args.group : out.k;
-    for (int64_t k = first; k < end; k += kStep) {
+    for (int64_t k = first; k < end; k += kReferenceStep) {
       __syncthreads();
       load_tile<T>(args.a, i0, out.m, k, end, a);
       load_tile<T>(args.b, j0, out.n, k, end, b);
       __syncthreads();
-      sums.add(a, b, y, x, static_cast<int>(end - k < kStep ? end - k : kStep));
+      sums.add(a, b, y, x, static_cast<int>(end - k < kReferenceStep ? end - k : kReferenceStep));
     }
     if (!grouped) break;
     BITGRAD_UNROLL

@@ -22,6 +22,8 @@ namespace bitgrad::cuda::gemm {
     BITGRAD_BODY(type, bits, columns, cluster, rows, store)               \
   }
 #include "cuda/kernels/gemm/wgmma/rs_kernels.inc"
+#undef BITGRAD_WGMMA_RS
+#undef BITGRAD_BODY
 
 namespace {
 

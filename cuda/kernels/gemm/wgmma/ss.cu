@@ -19,5 +19,7 @@ namespace bitgrad::cuda::gemm {
     BITGRAD_BODY(type, columns, cluster, rows, store)                     \
   }
 #include "cuda/kernels/gemm/wgmma/ss_kernels.inc"
+#undef BITGRAD_WGMMA_SS
+#undef BITGRAD_BODY
 
 }  // namespace bitgrad::cuda::gemm
