@@ -1,7 +1,11 @@
 #include "config/choices.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 
+#include "base/registration.h"
 #include "bitgrad/data/dataset.h"
 #include "bitgrad/nn/layers.h"
 #include "bitgrad/nn/precision.h"
@@ -41,6 +45,28 @@ Names rules(Keep keep) {
 }
 
 constexpr std::string_view kGradientScheme = "dorefa_gradient";
+
+std::optional<Granularity> first_granularity(DType dtype, std::string_view scheme, Role role) {
+  QuantSpec spec;
+  spec.dtype = dtype;
+  spec.scheme = scheme;
+  std::vector<Granularity> order{Granularity::tensor(), Granularity::channel(0), Granularity::token()};
+  // Scales of activations that no observer can hold are those of a row, so that samples do not depend on each other.
+  const Quantizer& quantizer = known_quantizer(scheme);
+  if (role == Role::kActivations && !quantizer.from_range() && quantizer.learned(spec).empty() &&
+      !quantizer.constant_params(spec))
+    order = {Granularity::token(), Granularity::tensor()};
+  for (const Granularity& granularity : order) {
+    if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
+    spec.granularity = granularity;
+    try {
+      known_quantizer(scheme).check(spec, role == Role::kWeights);
+      return granularity;
+    } catch (const Error&) {
+    }
+  }
+  return std::nullopt;
+}
 
 // Whether a quantizer supports this dtype in this role, at some granularity and with all else at its default.
 bool takes(std::string_view scheme, DType dtype, Role role) {
@@ -108,26 +134,17 @@ std::string_view purpose_of(Role role) {
   return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
 }
 
+// Found once for all layers and configurations: what rejects a granularity throws, and nothing else is as slow here.
 std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role) {
-  QuantSpec spec;
-  spec.dtype = dtype;
-  spec.scheme = scheme;
-  std::vector<Granularity> order{Granularity::tensor(), Granularity::channel(0), Granularity::token()};
-  // Scales of activations that no observer can hold are those of a row, so that samples do not depend on each other.
-  const Quantizer& quantizer = known_quantizer(scheme);
-  if (role == Role::kActivations && !quantizer.from_range() && quantizer.learned(spec).empty() &&
-      !quantizer.constant_params(spec))
-    order = {Granularity::token(), Granularity::tensor()};
-  for (const Granularity& granularity : order) {
-    if (role != Role::kWeights && granularity == Granularity::channel(0)) continue;
-    spec.granularity = granularity;
-    try {
-      known_quantizer(scheme).check(spec, role == Role::kWeights);
-      return granularity;
-    } catch (const Error&) {
-    }
-  }
-  return std::nullopt;
+  static std::mutex mutex;
+  static uint64_t added = 0;
+  static std::map<std::tuple<std::string, uint8_t, Role>, std::optional<Granularity>> found;
+  const std::lock_guard lock(mutex);
+  if (added != detail::added_names()) found.clear();
+  added = detail::added_names();
+  const std::tuple key{std::string(scheme), dtype.id(), role};
+  if (const auto at = found.find(key); at != found.end()) return at->second;
+  return found[key] = first_granularity(dtype, scheme, role);
 }
 
 // Schemes that support the dtype, those that suit its kind best first; the first is the default. symmetric, absmax and
