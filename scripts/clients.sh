@@ -22,6 +22,10 @@ for word in "$@"; do
     *) echo "clients.sh: got $word, expected --install, --torch or --table" >&2; exit 2 ;;
   esac
 done
+if [ $install$torch = yesyes ] || [ $install$table = yesyes ]; then
+  echo "clients.sh: --install is for the small clients, expected neither --torch nor --table beside it" >&2
+  exit 2
+fi
 build=${BUILD:-build/release}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
 
 #include "base/registration.h"
 #include "bitgrad/data/dataset.h"
@@ -134,17 +135,23 @@ std::string_view purpose_of(Role role) {
   return role == Role::kWeights ? "weights" : role == Role::kActivations ? "activations" : "gradients";
 }
 
-// Found once for all layers and configurations: what rejects a granularity throws, and nothing else is as slow here.
+// Asked for every scheme at every layer of a configuration, and each granularity that is refused is an exception: found
+// once, as long as no name is registered.
 std::optional<Granularity> default_granularity(DType dtype, std::string_view scheme, Role role) {
   static std::mutex mutex;
   static uint64_t added = 0;
   static std::map<std::tuple<std::string, uint8_t, Role>, std::optional<Granularity>> found;
-  const std::lock_guard lock(mutex);
-  if (added != detail::added_names()) found.clear();
-  added = detail::added_names();
+  const uint64_t now = detail::added_names();
   const std::tuple key{std::string(scheme), dtype.id(), role};
-  if (const auto at = found.find(key); at != found.end()) return at->second;
-  return found[key] = first_granularity(dtype, scheme, role);
+  {
+    const std::lock_guard lock(mutex);
+    if (std::exchange(added, now) != now) found.clear();
+    if (const auto at = found.find(key); at != found.end()) return at->second;
+  }
+  const std::optional<Granularity> first = first_granularity(dtype, scheme, role);
+  const std::lock_guard lock(mutex);
+  if (added == now) found[key] = first;
+  return first;
 }
 
 // Schemes that support the dtype, those that suit its kind best first; the first is the default. symmetric, absmax and

@@ -1,6 +1,6 @@
 // The loops of a family's CPU kernels are compiled once per ISA, as a table of functions each (loops.h of the family).
 // All tables give the same bits. loops.inc of the family is included inside a namespace and, for AVX2 and AVX-512,
-// inside a target region, by isa_loops.cpp.in, of which CMake makes the source of a family. Every function there
+// inside a target region, by isa_loops.inc.in, of which CMake makes the source of a family. Every function there
 // is static and calls nothing from std, so no code for a newer ISA leaves the file under a shared name.
 // BITGRAD_LOOPS_ISA is 0, 2 or 512, since __AVX2__ and similar macros are not visible in a target region when the text
 // is preprocessed separately (ccache).

@@ -39,7 +39,7 @@ void check_alike(const char* name, const std::string& root, const Keys& keys) {
 
 }  // namespace
 
-TEST_CASE("Targets of values, of several labels and by position train on a device as on the CPU") {
+TEST_CASE("Targets of values, of several labels and by position train on a device as on the CPU", "[bits]") {
   const KeepModes keep;
   TempDir folder;
   write_vectors(folder.path(), 70, 30);

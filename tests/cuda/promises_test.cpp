@@ -65,7 +65,8 @@ size_t check_promises(bool gate) {
 
 }  // namespace
 
-TEST_CASE("Runs of each kind of numbers, network and data are those of the CPU on a device, and go on there") {
+TEST_CASE("Runs of each kind of numbers, network and data are those of the CPU on a device, and go on there",
+          "[bits]") {
   CHECK(check_promises(true) == kInGate.size());
 }
 

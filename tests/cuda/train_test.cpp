@@ -102,7 +102,7 @@ const std::vector<Run> kRuns = {
 
 }  // namespace
 
-TEST_CASE("Runs of every kind of numbers end on a device with the state of the CPU") {
+TEST_CASE("Runs of every kind of numbers end on a device with the state of the CPU", "[bits]") {
   const KeepModes keep;
   for (const Run& run : kRuns) {
     INFO(run.name);

@@ -67,7 +67,7 @@ TEST_CASE("target regions use own types only, nothing of the standard library") 
         collect_region(f, all, false, found);
         break;
       }
-  for (const SourceFile& f : files)  // included in a target region by isa_loops.cpp.in
+  for (const SourceFile& f : files)  // included in a target region by isa_loops.inc.in
     if (f.ends_with("/loops.inc")) collect_region(f, all, true, found);
   CHECK(regions >= 6);
   INFO(found);

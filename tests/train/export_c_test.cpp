@@ -130,7 +130,7 @@ TEST_CASE("Exported C compiles without a warning and gives our outputs", "[bits]
 }
 
 // [cpu]: the C file and the factors of norms are written from host memory.
-TEST_CASE("Products of one bit in C give our outputs for all widths, paddings and falling codes", "[cpu][bits]") {
+TEST_CASE("Products of one bit in C give our outputs for all widths, paddings and falling codes", "[cpu]") {
   const KeepModes keep;
   const TempDir temp;
   const std::string q = "{quantize: {}}, ", next = "{batch_norm: {}}, " + q,
