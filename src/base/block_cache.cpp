@@ -9,7 +9,23 @@
 #include <sys/mman.h>
 #endif
 
+// gcc defines macros; clang has __has_feature.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BITGRAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define BITGRAD_SANITIZED 1
+#endif
+#endif
+
 namespace bitgrad::detail {
+
+#if defined(BITGRAD_SANITIZED)
+const bool BlockCache::kKeeps = false;
+#else
+const bool BlockCache::kKeeps = true;
+#endif
+
 namespace {
 
 constexpr int64_t kSmallUnits = 16;  // up to here, every multiple of kAlignment is a class

@@ -26,24 +26,11 @@
 #include <mutex>
 #include <unordered_map>
 
-// gcc defines macros; clang has __has_feature.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define BITGRAD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define BITGRAD_SANITIZED 1
-#endif
-#endif
-
 namespace bitgrad::detail {
 
 class BlockCache {
  public:
-#if defined(BITGRAD_SANITIZED)
-  static constexpr bool kKeeps = false;
-#else
-  static constexpr bool kKeeps = true;
-#endif
+  static const bool kKeeps;  // false in a sanitized build
   static constexpr int64_t kAlignment = 64;
   static constexpr int64_t kSlack = int64_t{8} << 20;
   static constexpr int64_t kHugeBytes = int64_t{4} << 20;

@@ -124,7 +124,6 @@ TEST_CASE("custom_module is prepared by rules, trains and converts to equal bits
   CHECK(contains(r.out, "logits equal bit for bit"));
 }
 
-#ifndef __SANITIZE_ADDRESS__
 TEST_CASE("a project of its own builds against an installed bitgrad, also from a moved prefix", "[slow]") {
   TempDir temp;
   const auto run = [](const std::vector<std::string>& arguments) {
@@ -151,4 +150,3 @@ TEST_CASE("a project of its own builds against an installed bitgrad, also from a
     CHECK_FALSE(contains(text, temp.file("first")));
   }
 }
-#endif

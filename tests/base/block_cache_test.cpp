@@ -12,7 +12,7 @@
 namespace bitgrad::detail {
 namespace {
 
-constexpr bool kKeeps = BlockCache::kKeeps;
+const bool kKeeps = BlockCache::kKeeps;
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % BlockCache::kAlignment == 0; }
 

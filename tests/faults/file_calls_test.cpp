@@ -9,8 +9,6 @@
 
 using namespace bitgrad::test;
 
-#if !BITGRAD_SANITIZED
-
 namespace {
 
 // Two threads on every machine, so that runs allocate alike.
@@ -120,5 +118,3 @@ TEST_CASE("a run stopped at any moment saves, ends with its exit code and resume
   }
   CHECK(stopped >= 3);
 }
-
-#endif

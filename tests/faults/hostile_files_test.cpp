@@ -44,12 +44,7 @@ train: {stop: 4 steps}
 constexpr const char* kIdxData =
     "data.train={format: idx, images: images, labels: labels}";  // in BITGRAD_DATA or data.root
 
-// AddressSanitizer keeps terabytes of addresses.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr const char* kLimits = "exec timeout -s KILL 600 env \"$@\"";
-#else
 constexpr const char* kLimits = "ulimit -v 1048576; exec timeout -s KILL 600 env \"$@\"";
-#endif
 
 // The environment is that of the program alone.
 ProcessResult limited(const std::vector<std::string>& arguments, Process::Environment environment = {}) {

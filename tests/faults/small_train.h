@@ -9,13 +9,6 @@
 #include "bitgrad/base/json.h"
 #include "support/paths.h"
 
-// A preloaded allocator does not go with those of the sanitizers.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define BITGRAD_SANITIZED 1
-#else
-#define BITGRAD_SANITIZED 0
-#endif
-
 namespace bitgrad::test {
 
 // 40 steps of 10 digits each in a network of 32 signs; a checkpoint each tenth step, two evaluations. Strict, so that

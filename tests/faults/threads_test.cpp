@@ -6,8 +6,6 @@
 
 using namespace bitgrad::test;
 
-#if !BITGRAD_SANITIZED
-
 TEST_CASE("where a thread cannot be made, a training goes on with fewer to the same state, and warns once") {
   TempDir temp;
   const std::string uninterrupted = temp.file("uninterrupted");
@@ -57,5 +55,3 @@ TEST_CASE("many threads in little memory: a run ends well or reports that memory
     CHECK_FALSE(contains(r.err, "bug"));
   }
 }
-
-#endif

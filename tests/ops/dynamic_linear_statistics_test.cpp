@@ -85,11 +85,7 @@ TEST_CASE("int8 gradients are more than 30 dB above their noise, to nearest and 
 }
 
 TEST_CASE("int8 gradients are unbiased over 1000 stochastic draws", "[slow]") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kDraws = 100;
-#else
   constexpr int kDraws = 1000;
-#endif
   for (const Layer& layer : kLayers) {
     const Problem problem(layer);
     const std::vector<float> expected = problem.gradients(ProductMode::kFp32, nullptr);

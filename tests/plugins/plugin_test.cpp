@@ -461,7 +461,6 @@ TEST_CASE("A file that no run wrote opens with --plugin, and names it where it i
   CHECK(contains(good({"eval", file, rings, "plugins=[" + kRings + "]"}).out, "sure_accuracy"));
 }
 
-#ifndef __SANITIZE_ADDRESS__
 TEST_CASE("The example builds against an installed bitgrad, for its program and for a program of a user", "[slow]") {
   const TempDir temp;
   const auto run = [](const std::vector<std::string>& arguments) {
@@ -497,4 +496,3 @@ TEST_CASE("The example builds against an installed bitgrad, for its program and 
   CHECK(contains(deaf.err, "undefined symbol: "));
   CHECK(contains(deaf.err, "or this program does not export the library's symbols (CMake: bitgrad_plugin_host)"));
 }
-#endif

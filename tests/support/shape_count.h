@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "support/sanitized.h"
+
 namespace bitgrad::test {
 
 // BITGRAD_TEST_SHAPES, otherwise `usual`, of which a sanitized build draws at most 80.
 inline int shape_count(int usual) {
   const char* text = std::getenv("BITGRAD_TEST_SHAPES");
   if (text != nullptr) return std::max(1, std::atoi(text));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::min(usual, 80);
-#else
-  return usual;
-#endif
+  return kSanitized ? std::min(usual, 80) : usual;
 }
 
 // Whether as many are drawn as the test was written for; with fewer, not every kind need be among them.

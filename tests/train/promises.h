@@ -13,6 +13,7 @@
 #include "bitgrad/base/rng.h"
 #include "bitgrad/io/safetensors.h"
 #include "bitgrad/tools/ptq.h"
+#include "support/sanitized.h"
 #include "train/averages.h"
 #include "train/promise_exports.h"
 #include "train/promise_nets.h"
@@ -24,11 +25,7 @@ using Keys = std::vector<std::string>;
 
 // Of the list of promises and of the pairs of twins, every so many-th: a sanitizer finds nothing in the others that it
 // finds in no test of their features. Networks are listed in turns of two and four forms, so an odd stride meets all.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr size_t kPromiseStride = 5, kPairStride = 17;
-#else
-inline constexpr size_t kPromiseStride = 1, kPairStride = 1;
-#endif
+inline const size_t kPromiseStride = kSanitized ? 5 : 1, kPairStride = kSanitized ? 17 : 1;
 
 struct Promise {
   std::string feature, net;
