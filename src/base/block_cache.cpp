@@ -22,6 +22,7 @@ namespace bitgrad::detail {
 
 #if defined(BITGRAD_SANITIZED)
 const bool BlockCache::kKeeps = false;
+#undef BITGRAD_SANITIZED
 #else
 const bool BlockCache::kKeeps = true;
 #endif

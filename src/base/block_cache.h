@@ -30,7 +30,7 @@ namespace bitgrad::detail {
 
 class BlockCache {
  public:
-  static const bool kKeeps;  // false in a sanitized build
+  static const bool kKeeps;  // false with AddressSanitizer and ThreadSanitizer
   static constexpr int64_t kAlignment = 64;
   static constexpr int64_t kSlack = int64_t{8} << 20;
   static constexpr int64_t kHugeBytes = int64_t{4} << 20;

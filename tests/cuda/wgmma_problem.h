@@ -88,12 +88,8 @@ inline std::vector<float> drawn_scales(size_t count, std::mt19937& random) {
 
 inline float expected_value(float y, float old, const Options& options) { return options.accumulate ? old + y : y; }
 
-// The loop of the reference: half of a sanitized run, so it is compiled as in a release.
-#if defined(__GNUC__) && !defined(__clang__)
-__attribute__((optimize("O3"), no_sanitize("address", "undefined")))
-#endif
-inline int32_t
-dot(const int16_t* a, const int16_t* b, int64_t count) {
+// The loop of the reference.
+BITGRAD_PLAIN_LOOPS inline int32_t dot(const int16_t* a, const int16_t* b, int64_t count) {
   int32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];

@@ -75,8 +75,9 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace bitgrad::test
 
-// AddressSanitizer asks. Eight frames of an allocation name its test; with all 30 the table of distinct stacks outgrows
-// the caches.
+// AddressSanitizer asks. Eight frames of an allocation mostly name its test; with all 30 the table of distinct stacks
+// outgrows the caches.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" const char* __asan_default_options() { return "malloc_context_size=8"; }
 
 int main(int argc, char** argv) {

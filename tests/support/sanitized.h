@@ -1,4 +1,5 @@
-// Whether the library is compiled with a sanitizer. The tests need not be (BITGRAD_SANITIZE_TESTS), so their own macros cannot tell.
+// Whether the library is compiled with a sanitizer. The tests need not be (BITGRAD_SANITIZE_TESTS), so their own macros
+// cannot tell.
 #pragma once
 
 namespace bitgrad::test {
