@@ -36,8 +36,14 @@ constexpr Command kCommands[] = {
 #undef BITGRAD_COMMAND
 };
 
+// Writes a message and the end of its line at once: several ranks write to one standard error.
+template <typename... Parts>
+void say(const Parts&... parts) {
+  std::cerr << bitgrad::concat(parts..., '\n');
+}
+
 int usage_error(const std::string& text) {
-  std::cerr << "error: " << bitgrad::printable_lines(text) << '\n';
+  say("error: ", bitgrad::printable_lines(text));
   return static_cast<int>(bitgrad::ErrorCode::kUsage);
 }
 
@@ -66,7 +72,7 @@ std::string with_plain_words(std::string text, const std::vector<std::string>& w
 }
 
 int bug(const std::exception& e) {
-  std::cerr << "error: this is a bug in bitgrad, please report it: " << bitgrad::printable_lines(e.what()) << '\n';
+  say("error: this is a bug in bitgrad, please report it: ", bitgrad::printable_lines(e.what()));
   return static_cast<int>(bitgrad::ErrorCode::kBug);
 }
 
@@ -79,17 +85,17 @@ int guarded(const std::vector<std::string>& words, const Run& run) {
   try {
     return bitgrad::cli::checked_output(run());
   } catch (const bitgrad::ConfigError& e) {
-    std::cerr << with_plain_words(e.what(), words) << '\n';  // formatted already: every line names file:line:col
+    say(with_plain_words(e.what(), words));  // formatted already: every line names file:line:col
     return static_cast<int>(e.code());
   } catch (const bitgrad::Error& e) {
-    std::cerr << "error: " << with_plain_words(e.what(), words) << '\n';
+    say("error: ", with_plain_words(e.what(), words));
     return static_cast<int>(e.code());
   } catch (const std::bad_alloc&) {
     std::cerr << "error: out of memory\n";
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::system_error& e) {
     if (!no_resources(e)) return bug(e);
-    std::cerr << "error: the system has no more memory or threads: " << e.what() << '\n';
+    say("error: the system has no more memory or threads: ", e.what());
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::exception& e) {
     return bug(e);
@@ -141,8 +147,7 @@ int run_command(int argc, char** argv) {
   // Shows warnings before a command opens its own log, each one once.
   bitgrad::set_log_sink(
       [said = std::make_shared<std::set<std::string>>()](bitgrad::LogLevel level, std::string_view line) {
-        if (level >= bitgrad::LogLevel::kWarning && said->emplace(line).second)
-          std::cerr << "warning: " << line << '\n';
+        if (level >= bitgrad::LogLevel::kWarning && said->emplace(line).second) say("warning: ", line);
       });
   bitgrad::cpu_isa();  // reports a wrong BITGRAD_ISA now, not where a layer first queries it
   require_one_process(args.chosen_command());

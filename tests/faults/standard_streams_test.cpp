@@ -1,4 +1,5 @@
 // Standard streams that are closed, that nobody reads, or whose disk is full.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -150,4 +151,31 @@ TEST_CASE("a program that is started without standard streams writes nothing of 
                                           {}, "", {.closed = {0, 1, 2}});
   CHECK(bench.code == 0);
   CHECK_NOTHROW(bitgrad::Json::parse(slurp(report)));
+}
+
+// Several ranks write to one standard error. A socket of datagrams shows what one call of write() wrote.
+TEST_CASE("an error is written to standard error at once") {
+  const TempDir temp;
+  std::ofstream(temp.file("wrong.yaml")) << "modell: 1\n";
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"trian"},
+                                             {"inspect", "/missing"},
+                                             {"train", temp.file("missing.yaml")},
+                                             {"train", temp.file("wrong.yaml")}}) {
+    INFO(arguments.front() << ' ' << arguments.back());
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    std::vector<std::string> words{"/bin/sh", "-c", "exec \"$@\" 2>&" + std::to_string(ends[1]), "sh", kProgram};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    CHECK(run_program(words).code != 0);
+    std::string text(1 << 16, '\0');
+    const ssize_t bytes = ::recv(ends[0], text.data(), text.size(), MSG_DONTWAIT);
+    REQUIRE(bytes > 0);
+    text.resize(static_cast<size_t>(bytes));
+    INFO(text);
+    CHECK(contains(text, "error: "));
+    CHECK(text.back() == '\n');
+    CHECK(::recv(ends[0], text.data(), text.size(), MSG_DONTWAIT) < 0);  // nothing else
+    for (const int end : ends) ::close(end);
+  }
 }
