@@ -95,7 +95,7 @@ int guarded(const std::vector<std::string>& words, const Run& run) {
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::system_error& e) {
     if (!no_resources(e)) return bug(e);
-    say("error: the system has no more memory or threads: ", e.what());
+    std::cerr << "error: the system has no more memory or threads: " << e.what() << '\n';  // takes no memory
     return static_cast<int>(bitgrad::ErrorCode::kMemory);
   } catch (const std::exception& e) {
     return bug(e);

@@ -41,9 +41,9 @@ OpenedFile open_target(const ModelChoice& choice) {
                                             : CheckpointChoice::kChosen);
   const bool by_valid = file.header.counters.selected_on == "valid";
   if (!file.choice.empty() && by_valid)
-    std::cerr << file.choice
-              << (choice.best || choice.last ? "" : concat(". The options --best and ", choice.last_option, " choose"))
-              << '\n';
+    std::cerr << concat(
+        file.choice,
+        choice.best || choice.last ? "" : concat(". The options --best and ", choice.last_option, " choose"), '\n');
   return file;
 }
 

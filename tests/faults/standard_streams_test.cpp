@@ -165,6 +165,7 @@ TEST_CASE("an error is written to standard error at once") {
     INFO(arguments.front() << ' ' << arguments.back());
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    REQUIRE(ends[1] < 10);  // sh reads one digit
     std::vector<std::string> words{"/bin/sh", "-c", "exec \"$@\" 2>&" + std::to_string(ends[1]), "sh", kProgram};
     words.insert(words.end(), arguments.begin(), arguments.end());
     CHECK(run_program(words).code != 0);

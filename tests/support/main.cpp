@@ -2,13 +2,16 @@
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
 #endif
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
 
 #include "bitgrad/base/device.h"
 #include "bitgrad/base/error.h"
+#include "bitgrad/base/parallel.h"
 #include "bitgrad/kernels/kernel.h"
 #include "kernels/flag.h"
 #include "support/catch.h"
@@ -62,6 +65,13 @@ int check_counts() {
 
 int run(int argc, char** argv) {
   std::optional<DeviceGuard> device;
+  if (const char* const threads = std::getenv("BITGRAD_TEST_THREADS")) {
+    int count = 0;
+    const char* const end = threads + std::strlen(threads);
+    const auto [at, error] = std::from_chars(threads, end, count);
+    require(error == std::errc() && at == end, "BITGRAD_TEST_THREADS", "got '", threads, "', expected a number.");
+    set_num_threads(count);
+  }
   if (runs_on_device()) {
     const char* const name = std::getenv("BITGRAD_TEST_DEVICE");
     require(std::strcmp(name, "cuda") == 0, "BITGRAD_TEST_DEVICE", "got ", name, ", expected cuda.");

@@ -97,13 +97,13 @@ int run_main(const std::string& name, const std::string& description, Run&& run)
   } catch (const cli::HelpShown&) {
     return 0;
   } catch (const cli::UsageError& error) {
-    std::cerr << name << ": " << error.what() << "\nRun with --help for the options.\n";
+    std::cerr << concat(name, ": ", error.what(), "\nRun with --help for the options.\n");  // at once: ranks share it
     return 2;
   } catch (const Error& error) {
-    std::cerr << error.what() << '\n';
+    std::cerr << concat(error.what(), '\n');
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << name << ": " << error.what() << '\n';
+    std::cerr << concat(name, ": ", error.what(), '\n');
     return 70;
   }
 }

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
+
 #include "bitgrad/base/error.h"
 
 #if BITGRAD_FIBER_ASAN
@@ -37,7 +39,8 @@ bitgrad_fiber_switch:
   popq %r12
   popq %rbx
   popq %rbp
-  ret
+  popq %rcx
+  notrack jmp *%rcx  # not ret: the processor expects one to return to the last call
 .size bitgrad_fiber_switch, .-bitgrad_fiber_switch
 .popsection
 )");
@@ -46,7 +49,12 @@ bitgrad_fiber_switch:
 namespace bitgrad::cuda::emulation {
 namespace {
 
-[[maybe_unused]] constexpr size_t kEntryBytes = 8192;  // more than the frames of entry and the switch at its end
+// Stacks start at the same place of a page, so their first lines would share few sets of the first cache. They start at
+// one of 32 places instead, by their place in memory.
+constexpr size_t kPlaces = 32, kPlaceBytes = 128;
+
+// More than the frames of entry and the switch at its end, wherever the stack starts.
+[[maybe_unused]] constexpr size_t kEntryBytes = 8192 + kPlaces * kPlaceBytes;
 
 size_t page_bytes() {
   static const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -74,8 +82,10 @@ void* StackPool::acquire() {
 }
 
 void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)()) {
+  const size_t place = reinterpret_cast<uintptr_t>(stack) / (StackPool::kBytes + page_bytes()) % kPlaces;
+  const size_t bytes = StackPool::kBytes - place * kPlaceBytes;
   fiber.bottom = stack;
-  fiber.bytes = StackPool::kBytes;
+  fiber.bytes = bytes;
   fiber.fake_stack = nullptr;
 #if BITGRAD_FIBER_ASAN
   // Frames of the thread that had the stack before: those that returned have cleared their marks, entry never returns.
@@ -86,7 +96,7 @@ void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)()) {
 #endif
 #if defined(__x86_64__)
   // Six registers, the address of entry, and a word that makes the stack pointer 8 modulo 16 at entry, as after a call.
-  void** const top = reinterpret_cast<void**>(static_cast<char*>(stack) + StackPool::kBytes);
+  void** const top = reinterpret_cast<void**>(static_cast<char*>(stack) + bytes);
   void** const start = top - 8;
   for (int i = 0; i < 8; ++i) start[i] = nullptr;
   start[6] = reinterpret_cast<void*>(entry);
@@ -94,7 +104,7 @@ void fiber_prepare(FiberContext& fiber, void* stack, void (*entry)()) {
 #else
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = stack;
-  fiber.context.uc_stack.ss_size = StackPool::kBytes;
+  fiber.context.uc_stack.ss_size = bytes;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, entry, 0);
 #endif
